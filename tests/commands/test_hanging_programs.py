@@ -1,12 +1,13 @@
 """Programs that hang: nothing waits for what it does not need, and nothing takes silence for absence."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.faults import hangs
+from tests.faults.hangs import asked
 from tests.support.commands import run
 
 pytestmark = pytest.mark.skipif(
@@ -15,19 +16,9 @@ pytestmark = pytest.mark.skipif(
 
 
 def hanging(folder: Path, *names: str) -> dict[str, str]:
-    """Return an environment in which some programs note in a file that they were started, and do not end."""
+    """Return an environment in which some programs do not end; see `hangs.hang`."""
     folder.mkdir()
-    for name in names:
-        (folder / name).write_text(
-            f"#!/bin/sh\necho {name} >> {folder}/asked\ntrap '' INT TERM\nsleep 600 & wait\n"
-        )
-        (folder / name).chmod(0o755)
-    return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "TORCHMILL_ANSWER": "1"}
-
-
-def asked(folder: Path) -> list[str]:
-    """Return the programs that were started."""
-    return (folder / "asked").read_text().split() if (folder / "asked").exists() else []
+    return hangs.hang(folder, names, 1)
 
 
 @pytest.mark.parametrize("command", [["plan", "wheel-3.10-cpu"], ["explain", "wheel-3.10-cpu"]])
@@ -63,3 +54,19 @@ def test_a_question_about_gpus_is_not_answered_with_none(tmp_path: Path) -> None
     done = run("invoke", "arch", "--local", home=tmp_path / "home", env=env)
     assert done.returncode != 0
     assert "cannot tell which GPUs are here (nvidia-smi did not answer within 1 s)" in done.stderr
+
+
+@pytest.mark.parametrize("name", hangs.COMMANDS)
+def test_no_command_asks_a_silent_program_twice(name: str, tmp_path: Path) -> None:
+    env = hanging(tmp_path / "bin", *hangs.PROGRAMS)
+    log = tmp_path / "log"
+    log.write_text("x.cpp:1:2: error: 'a' was not declared in this scope\n")
+    tool, *words = hangs.COMMANDS[name]
+    if name == "diagnose":
+        words.append(str(log))
+    done = run(tool, *words, home=tmp_path / "home", env=env)
+    assert "Traceback" not in done.stderr
+    programs = asked(tmp_path / "bin")
+    assert sorted(programs) == sorted(set(programs))
+    if "nvidia-smi" in programs:
+        assert "did not answer within 1 s" in done.stdout + done.stderr

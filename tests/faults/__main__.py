@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 # tests/support imports press_support, which pytest finds through `pythonpath` in pyproject.toml.
 sys.path.append(str(ROOT / "packages/millpress/tests"))
 
-from tests.faults import archives, connections, disks, flaky, inputs, kills, losses  # noqa: E402
+from tests.faults import archives, connections, disks, flaky, hangs, inputs, kills, losses  # noqa: E402
 from tests.faults.tally import Tally, all_failures  # noqa: E402
 
 SEED = 20261124  # that of the recorded runs in docs/measurements/index.md
@@ -38,6 +38,11 @@ def attack_flaky(count: int, seed: int) -> Iterator[Tally]:
     """Run `count` commands of each kind against servers that fail one request in five."""
     for kind in flaky.KINDS:
         yield flaky.attack_kind(kind, count, seed)
+
+
+def attack_by_hangs(count: int, seed: int) -> Iterator[Tally]:
+    """Run commands beside programs that hang: all of them, and `count` times a single one."""
+    yield hangs.attack_by_hangs(count, seed)
 
 
 def attack_disks(count: int, seed: int) -> Iterator[Tally]:
@@ -60,6 +65,7 @@ ATTACKS: dict[str, tuple[Attack, int]] = {  # by class, with its usual number of
     "connections": (attack_connections, 30),
     "disks": (attack_disks, 72),
     "flaky": (attack_flaky, 100),
+    "hangs": (attack_by_hangs, 60),
     "inputs": (inputs.attack_inputs, 40),
     "kills": (attack_by_kills, 400),
     "losses": (attack_by_losses, 170),

@@ -1,12 +1,17 @@
 """Run the programs of a machine, remember their answers, and tell the versions of its tools."""
 
+import math
 import re
 import shlex
 import shutil
 import sys
+import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
+from threading import Lock
+from typing import ClassVar
 
 from torchmill.core.errors import HostError
 from torchmill.core.lenient_paths import real_path
@@ -32,6 +37,8 @@ TOOLS = (
 LAUNCHERS = frozenset({"ccache", "sccache", "distcc", "icecc", "buildcache"})
 # Variables that change where a compiler looks for its parts.
 _SEARCH_VARIABLES = ("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH")
+# After which a program that did not answer is asked once more: what it waited for may be there.
+_SILENCE_SECONDS = 600.0
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 _NVCC_VERSION = re.compile(r"release (\d+\.\d+)")
 
@@ -40,8 +47,12 @@ class ProgramRunner:
     """Runs programs with some variables, in English.
 
     With a `stat_cache`, the answers of a program are remembered for as long as its file is
-    unchanged. A program that did not answer in time is not started again.
+    unchanged. A program that did not answer in time is not started again for some minutes, by no
+    runner of this process. Until it has answered once, it gets one question at a time.
     """
+
+    _silent: ClassVar[dict[str, float]] = {}  # path of a program -> monotonic time of its silence
+    _first_questions: ClassVar[defaultdict[str, Lock]] = defaultdict(Lock)  # by path
 
     def __init__(self, environ: Mapping[str, str], stat_cache: StatCache | None = None) -> None:
         self.unanswered: dict[str, str] = {}  # name of a program -> "did not answer within 20 s"
@@ -49,15 +60,25 @@ class ProgramRunner:
         self._variables = {**environ, "LC_ALL": "C"}
         self._searched = " ".join(environ.get(name, "") for name in _SEARCH_VARIABLES)
         self._stat_cache = stat_cache
-        self._silent: set[str] = set()  # paths of programs
+        self._answered: set[str] = set()  # paths of programs
 
     def __call__(self, argv: Sequence[str]) -> str:
         """Return the output of a program; "" if it does not run, fails or does not answer."""
         # subprocess would look for a bare name on the PATH of this process, not on that of `env`.
         program = shutil.which(argv[0], path=self._path)
-        if program is None or program in self._silent:
+        if program is None:
             return ""
         command = [program, *argv[1:]]
+        if program in self._answered:
+            return self._find_answer(command)
+        with self._first_questions[program]:
+            answer = self._find_answer(command)
+            self._answered.add(program)
+            return answer
+
+    def _find_answer(self, command: Sequence[str]) -> str:
+        """Return the output of a command, from the cache or by running it."""
+        program = command[0]
         if self._stat_cache is None or starts_another(Path(program)):
             return self._ask(command)
         question = f"{shlex.join(command)} {self._searched}"
@@ -67,15 +88,18 @@ class ProgramRunner:
 
     def _ask(self, command: Sequence[str]) -> str:
         """Run a command, and return its output; "" if it fails. Record one that does not answer."""
-        name = Path(command[0]).name
+        program = command[0]
+        name = Path(program).name
+        silent_since = self._silent.get(program, -math.inf)
         try:
-            return ask(command, self._variables)
+            if time.monotonic() - silent_since >= _SILENCE_SECONDS:
+                return ask(command, self._variables)
         except NoAnswerError:
-            self._silent.add(command[0])
-            self.unanswered[name] = f"did not answer within {answer_limit(name):g} s"
-            return ""
+            self._silent[program] = time.monotonic()
         except (CommandError, HostError):
             return ""
+        self.unanswered[name] = f"did not answer within {answer_limit(name):g} s"
+        return ""
 
 
 def make_runner(environ: Mapping[str, str], stat_cache: StatCache | None = None) -> ProgramRunner:
