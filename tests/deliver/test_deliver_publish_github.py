@@ -160,6 +160,17 @@ def test_two_first_publishers_share_one_release(hub: GitHub, files: list[UploadF
     assert hub.names(TAG) == sorted(file.name for file in files)
 
 
+def test_drafts_whose_answers_were_lost_are_removed(hub: GitHub, files: list[UploadFile]) -> None:
+    target = target_of(hub)
+    target.existing_digests(files)
+    for _ in range(3):
+        hub.release(TAG, draft=True, body=github.BODY)
+    hub.add(hub.release(TAG, draft=True, body=github.BODY), "other", b"in use")
+    target.upload(files[0])
+    assert [release["id"] for release in hub.releases] == [1, 4]
+    assert hub.releases[0]["assets"]
+
+
 def test_a_release_that_was_published_in_the_meantime_is_filled(
     hub: GitHub, files: list[UploadFile]
 ) -> None:

@@ -204,6 +204,8 @@ class _Api(BaseHTTPRequestHandler):
         return self._answer(404, {"message": "Not Found"})
 
     def _release(self, verb: str, number: int) -> None:
+        if number not in {release["id"] for release in self.hub.releases}:
+            return self._answer(404, {"message": "Not Found"})
         release = self.hub.with_id(number)
         if verb == "DELETE":
             self.hub.releases.remove(release)

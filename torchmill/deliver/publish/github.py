@@ -325,19 +325,25 @@ class GithubReleases(PublishTarget):
 
         GitHub makes as many drafts for a tag as it is asked for. If two runs do so at the same
         time, or if an answer is lost and the request repeated, all of them go on with the oldest
-        release, and delete the one that they have made.
+        release, and delete the empty drafts that torchmill has made beside it.
         """
         path = f"/repos/{self.repository}/releases"
         fields = {"tag_name": tag, "name": tag, "body": BODY, "draft": True}
         made: Release = retries.repeat(
             lambda: self.api.call("POST", path, fields), retries.judge_error, f"release {tag}"
         )
-        rivals = [release for release in self._all_releases() if release["tag_name"] == tag]
+        releases = {made["id"]: made}
+        for release in self._all_releases():
+            if release["tag_name"] == tag:
+                releases[release["id"]] = release
         # A release that is published wins: users may have found it.
-        oldest = min([made, *rivals], key=lambda release: (release["draft"], release["id"]))
-        if oldest["id"] == made["id"]:
-            return made
-        self.api.delete(f"{path}/{made['id']}")
+        oldest, *others = sorted(
+            releases.values(), key=lambda release: (release["draft"], release["id"])
+        )
+        for release in others:
+            is_ours = release["draft"] and str(release.get("body") or "").startswith(BODY)
+            if is_ours and not release["assets"]:
+                self.api.delete(f"{path}/{release['id']}")
         return oldest
 
     def finish(self) -> None:
