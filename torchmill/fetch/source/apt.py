@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,8 +20,9 @@ from torchmill.core import process, retries
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import NetworkError, SourceError, TorchmillError
 from torchmill.core.locks import hold_folder
-from torchmill.core.process import CommandError, stream
+from torchmill.core.process import CommandError
 from torchmill.core.retries import PassingFailure
+from torchmill.core.silence import SilentError
 from torchmill.core.system_errors import disk_full_error
 from torchmill.fetch.source import source_dir
 from torchmill.fetch.source.apt_archives import AptArchive, parse_stanzas
@@ -43,9 +43,12 @@ _UNREACHABLE = re.compile(
     r"(?i)could not resolve|temporary failure|unable to connect|could not connect|timed out"
 )
 # apt prints a status alone on a line ("  503  Service Unavailable [IP: …]"), or behind an address.
+# If the answer about a list broke off, apt asks for its other forms, and says only that the last of
+# them is not there.
 _PASSING = re.compile(
     r"(?im)temporary failure|unable to connect|could not connect|timed out|connection (?:reset|failed)"
-    r"|error reading from server|remote end closed|\s(?:408|425|429|50[0234])  [A-Z]"
+    r"|error reading from server|remote end closed|undetermined error|\s(?:408|425|429|50[0234])  [A-Z]"
+    r"|/(?:Packages|Sources)[\w.]*  404  "
 )
 _MUCH = 1 << 30  # bytes; ends any silence
 _Answer = TypeVar("_Answer")
@@ -153,7 +156,7 @@ class Apt:
                 return answer, None
         failure = None
         try:
-            self.run("apt-get", "-q", "update")
+            self.fetch("update")
             stamp.touch()
         except CommandError as error:  # maybe only one of several archives is gone
             failure = error
@@ -166,7 +169,7 @@ class Apt:
         """
         output = ""
         with contextlib.suppress(CommandError):  # apt fails for an unknown name, and without lists
-            output = self.run("apt-cache", "showsrc", "--only-source", name)
+            output = self.look_up("showsrc", "--only-source", name)
         for package in parse_showsrc(output):  # apt lists the newest first
             if upstream is None or upstream == package.upstream:
                 return package
@@ -182,7 +185,7 @@ class Apt:
             # --tar-only: without Debian's patches. --only-source: `name` is that of a source
             # package, and not of a binary package, which another source may make.
             options = ("--download-only", "--tar-only", "--only-source")
-            self.run("apt-get", "-q", "source", *options, f"{package.name}={package.version}")
+            self.fetch("source", *options, f"{package.name}={package.version}")
         actual = hash_file(target) if target.exists() else "missing"
         if actual != package.sha256:
             target.unlink(missing_ok=True)
@@ -192,16 +195,54 @@ class Apt:
                 code="wrong-digest",
             )
 
-    def run(self, program: str, *arguments: str) -> str:
-        """Return the output of one of apt's programs, which only reads or downloads.
+    def look_up(self, *arguments: str) -> str:
+        """Return what apt-cache prints about the lists. Raises CommandError."""
+        argv = self._command("apt-cache", *arguments)
+        return process.capture(argv, cwd=self.downloads, env=self.environment())
 
-        It is run again if a connection broke. Raises CommandError.
+    def fetch(
+        self,
+        *arguments: str,
+        folder: Path | None = None,
+        on_line: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Run apt-get, which downloads lists, or packages into a folder (by default `downloads`).
+
+        It is run again if a connection broke, or if nothing arrives any more: apt 2.6 may wait for
+        ever after a server refused a request. `on_line` gets the lines of its output. Raises
+        CommandError.
         """
-        argv = self.command(program, *arguments)
-        run = partial(process.capture, argv, cwd=self.downloads, env=self.environment())
-        return retries.repeat(run, judge_apt, "apt")
+        argv = self._command("apt-get", "-q", "-o", "APT::Status-Fd=1", *arguments)
+        last_line = ""
 
-    def command(self, program: str, *arguments: str) -> list[str]:
+        def bytes_of(line: str) -> int:
+            """Return a number of bytes that ends a silence, if a line is new.
+
+            apt writes its status twice a second, also if nothing arrives.
+            """
+            nonlocal last_line
+            is_new = line != last_line
+            last_line = line
+            return _MUCH if is_new else 0
+
+        def run() -> None:
+            process.stream(
+                argv,
+                cwd=folder or self.downloads,
+                env=self.environment(),
+                log=io.StringIO(),
+                on_line=on_line,
+                waits_for="Debian's archive",
+                bytes_of=bytes_of,
+            )
+
+        try:
+            retries.repeat(run, judge_apt, "apt")
+        except SilentError as error:
+            # In apt's words, so that callers need to know one kind of error only.
+            raise CommandError(argv, 1, f"E: Connection timed out: {error}") from None
+
+    def _command(self, program: str, *arguments: str) -> list[str]:
         """Return the command that runs one of apt's programs with these settings."""
         return [program, "-c", str(self.folder / "apt.conf"), *arguments]
 
@@ -281,7 +322,7 @@ def list_binaries(apt: Apt, names: Iterable[str]) -> dict[str, BinaryPackage]:
     """
     output = ""
     with contextlib.suppress(CommandError):  # apt fails if it has none of them, and without lists
-        output = apt.run("apt-cache", "show", "--no-all-versions", *names)
+        output = apt.look_up("show", "--no-all-versions", *names)
     return {package.name: package for package in parse_show(output)}
 
 
@@ -334,37 +375,13 @@ def download_binaries(
     digest in the signed lists. Raises CommandError if apt fails.
     """
     specs = [f"{package.name}={package.version}" for package in packages]
-    argv = apt.command("apt-get", "-q", "-o", "APT::Status-Fd=1", "download", *specs)
 
     def parse_line(line: str) -> None:
         match = _STATUS.match(line)
         if match:
             show_share(float(match["percent"]) / 100)
 
-    last_line = ""
-
-    def bytes_of(line: str) -> int:
-        """Return a number of bytes that ends a silence, if a line is new.
-
-        apt writes its status twice a second, also if nothing arrives.
-        """
-        nonlocal last_line
-        is_new = line != last_line
-        last_line = line
-        return _MUCH if is_new else 0
-
-    def run() -> None:
-        stream(
-            argv,
-            cwd=folder,
-            env=apt.environment(),
-            log=io.StringIO(),
-            on_line=parse_line,
-            waits_for="Debian's archive",
-            bytes_of=bytes_of,
-        )
-
-    retries.repeat(run, judge_apt, "apt")
+    apt.fetch("download", *specs, folder=folder, on_line=parse_line)
 
 
 def judge_apt(error: Exception) -> PassingFailure | None:
