@@ -6,7 +6,7 @@ from pathlib import Path
 
 import press_support.compiled_wheels as tiny
 import pytest
-from millpress import module_checks, wheel_file
+from millpress import module_checks, verify_wheel, wheel_file
 from press_support.expected_errors import refused
 from press_support.written_wheels import made
 
@@ -42,3 +42,16 @@ def test_a_module_whose_checksum_is_wrong_is_refused(tmp_path: Path) -> None:
     wheel.write_bytes(wheel.read_bytes().replace(b"ELF and more", b"ELF and less"))
     with refused("damaged-wheel"), wheel_file.open_wheel(wheel) as archive:
         list(module_checks.modules_without_entry(archive))
+
+
+def test_a_full_disk_is_no_problem_of_the_wheel(tmp_path: Path) -> None:
+    """The system writes the beginning of the module, and refuses only the rest."""
+    resource = pytest.importorskip("resource")
+    wheel = made(tmp_path, files={f"tinytorch/_C{SUFFIX}": b"\x7fELF" + bytes(300_000)})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            verify_wheel(wheel)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -84,7 +84,10 @@ def _positive_number(text: str) -> int:
 
 
 def parse_options(words: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options of a command line; `run` is the function of its command."""
+    """Return the options of a command line; `run` is the function of its command.
+
+    Ends the process after `--help`, and for words that are wrong, with code 2.
+    """
     parser = argparse.ArgumentParser(
         prog="millpress",
         description="Read, repair, pack and verify wheels of any size, reproducibly.",

@@ -55,10 +55,10 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
     """Read a wheel to its end and yield a clause for each contradiction in it.
 
     These are a RECORD that is missing, incomplete or wrong about a file, paths that leave the
-    wheel, links, tags or a build number in WHEEL that differ from the file's name, and a variant
-    without its metadata.
-    `library_checks` judges whether the libraries keep the promises of the platform tags. Raises
-    WheelError if the file is not a wheel.
+    wheel, links, bytes outside of all files, tags or a build number in WHEEL that differ from the
+    file's name, headers of METADATA that installers refuse, a variant without its metadata, and
+    names that are one file on the systems of the wheel. `library_checks` judges whether the
+    libraries keep the promises of the platform tags. Raises WheelError if the file is not a wheel.
     """
     with open_wheel(wheel) as archive:
         for member in archive.infolist():

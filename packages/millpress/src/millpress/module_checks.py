@@ -15,6 +15,7 @@ from zipfile import ZipFile
 from packaging.tags import compatible_tags, cpython_tags
 
 from millpress import elf, wheel_file
+from millpress.atomic_files import name_file
 from millpress.errors import InputError
 
 EXTENSION_MODULE = re.compile(
@@ -82,9 +83,9 @@ def tag_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> It
 def modules_without_entry(archive: ZipFile) -> Iterator[str]:
     """Yield a clause for each extension module without its entry, the function an import calls.
 
-    A damaged ELF file gets a clause, too. Modules for macOS and Windows are not read.
-    Raises BadZipFile for a member that cannot be extracted; in a block of `open_wheel` it becomes a
-    WheelError.
+    A damaged ELF file gets a clause, too. Modules for macOS and Windows are not read. Raises
+    BadZipFile for a member that cannot be extracted, which in a block of `open_wheel` becomes a
+    WheelError, and OSError if the disk for temporary files is full.
     """
     for name in archive.namelist():
         match = EXTENSION_MODULE.search(name)
@@ -92,7 +93,8 @@ def modules_without_entry(archive: ZipFile) -> Iterator[str]:
             continue
         # a folder for each module, so that never more than one of them takes space on the disk
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(archive.extract(name, folder))
+            with name_file(Path(folder)):
+                path = Path(archive.extract(name, folder))
             if not elf.is_elf(path):
                 continue
             entries = _entry_functions(match["module"])

@@ -121,7 +121,9 @@ def repair_staged(
     - `installed_nvidia`: libraries of NVIDIA that the base package requires, with their folders in
       site-packages (see `bundling.installed_nvidia_folders`).
 
-    Raises RepairError if a library is missing, for another machine, or newer than the tag allows.
+    Raises RepairError if a library is missing, for another machine, or newer than the tag allows,
+    OptionError for an invalid tag, InputError for a damaged file, and ToolError if a program is
+    missing.
     """
     if platform_tag.startswith("win"):
         note = "Windows: libraries are beside the files that use them, nothing to repair"

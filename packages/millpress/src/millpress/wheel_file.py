@@ -19,6 +19,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicaliz
 from packaging.version import Version
 
 from millpress import file_names, zip_archive
+from millpress.atomic_files import DISK_FULL
 from millpress.errors import WheelError
 from millpress.file_names import BuildTag, WheelFileName
 from millpress.record_file import hash_file
@@ -145,7 +146,9 @@ def dist_info_folders(names: Iterable[str]) -> list[str]:
 def open_wheel(wheel: Path) -> Iterator[ZipFile]:
     """Open a wheel to read it.
 
-    Raises WheelError if it cannot be opened, and if the block finds the archive damaged.
+    Raises WheelError if it cannot be opened, and in place of what the block raises if the archive
+    is damaged, or if the system refuses something. Only errors of a full disk, to which the block
+    writes, pass unchanged: they say nothing of the wheel.
     """
     try:
         if wheel.exists() and not wheel.is_file():
@@ -160,6 +163,8 @@ def open_wheel(wheel: Path) -> Iterator[ZipFile]:
             f"{wheel}: not a sound wheel ({error}): build or fetch it again", code="damaged-wheel"
         ) from None
     except OSError as error:
+        if error.errno in DISK_FULL:
+            raise
         problem = f"{wheel}: cannot be read ({error.strerror or error})"
         raise WheelError(problem, code="unreadable-wheel") from None
 
