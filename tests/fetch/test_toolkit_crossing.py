@@ -18,6 +18,7 @@ from torchmill.config.toolkit import ToolkitPart, ToolkitSource
 from torchmill.core.paths import user_cache_folder
 from torchmill.fetch.toolkit import pypi
 from torchmill.fetch.toolkit.crossing import make_crossing_toolkit
+from torchmill.fetch.toolkit.inherited import copied_bytes
 from torchmill.fetch.toolkit.provision import ProvisionContext
 from torchmill.host import crossing, cuda_toolkits
 from torchmill.host.cuda_toolkits import FoundToolkit
@@ -104,6 +105,14 @@ def test_programs_are_of_this_machine_and_libraries_of_the_target(
     record = json.loads((made.home / RECORD).read_text())
     assert (record["arch"], record["programs_of"]) == (ARCH, "x86_64")
     assert (toolkit.home / "include/cuda_runtime_api.h").read_text() == "of this machine"
+
+
+def test_its_libraries_need_no_room(toolkit: FoundToolkit) -> None:
+    """It gets those of the target's packages, and only programs and headers are copied."""
+    home = toolkit.home
+    libraries = sum(library.stat().st_size for library in home.glob("lib64/*"))
+    all_files = copied_bytes(home, Path("/proc"), "x86_64")
+    assert copied_bytes(home, Path("/proc"), "x86_64", programs_only=True) == all_files - libraries
 
 
 @pytest.mark.usefixtures("index")

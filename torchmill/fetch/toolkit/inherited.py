@@ -57,11 +57,16 @@ def place_programs(home: Path, folder: Path, arch: str) -> None:
     `arch` is that of the toolkit. The headers are the same for all machines, and those of nvcc are
     in no other package.
     """
+    _place_files(_program_files(home, arch), folder)
+
+
+def _program_files(home: Path, arch: str) -> dict[str, Path]:
+    """Return the paths of a toolkit's programs and headers by their places."""
     files = {}
     for place, file in inherited_files(home, arch):
         if place.startswith(_PROGRAM_FOLDERS) or place in _VERSION_FILES:
             files[place] = file
-    _place_files(files, folder)
+    return files
 
 
 def _place_files(files: Mapping[str, Path], folder: Path) -> None:
@@ -76,14 +81,15 @@ def _place_files(files: Mapping[str, Path], folder: Path) -> None:
             shutil.copy(file, target)  # the file is on another disk, or another user's
 
 
-def copied_bytes(home: Path, folder: Path, arch: str) -> int:
+def copied_bytes(home: Path, folder: Path, arch: str, *, programs_only: bool = False) -> int:
     """Return the bytes that `place_inherited` must copy into a folder on the disk of `folder`.
 
-    Files of this user on the same disk are linked, and need no room.
+    With `programs_only`, those that `place_programs` must copy. Files of this user on the same disk
+    are linked, and need no room.
     """
     # Toolkits are completed on Linux only, so os.geteuid exists.
     linkable = (folder.stat().st_dev, os.geteuid())
-    files = dict(inherited_files(home, arch))
+    files = _program_files(home, arch) if programs_only else dict(inherited_files(home, arch))
     total = 0
     for place, file in files.items():
         if _linked_name(place, file, files) is not None:

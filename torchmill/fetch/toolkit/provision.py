@@ -117,9 +117,12 @@ def _require_room(offer: ProviderOffer, cache: Path) -> None:
         if file.is_file():  # it is downloaded already
             needed -= file.stat().st_size
     if offer.request.completes:
-        home = Path(offer.request.completes)
-        arch = offer.request.programs_of or offer.request.arch
-        needed += copied_bytes(home, existing_folder, arch)
+        needed += copied_bytes(
+            Path(offer.request.completes),
+            existing_folder,
+            offer.request.programs_of or offer.request.arch,
+            programs_only=bool(offer.request.programs_of),
+        )
     free = shutil.disk_usage(existing_folder).free
     if free < needed:
         raise HostError(
