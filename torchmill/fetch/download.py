@@ -229,8 +229,8 @@ def _note_validator(response: requests.Response, validator_file: Path) -> None:
     """Store the validator of the file that a server sends (RFC 9110, 8.8), for `_resume_headers`.
 
     That is the ETag, or the date if there is no ETag. If the ETag is weak, nothing is stored, and
-    the part cannot be resumed: If-Range allows neither a weak ETag nor the date beside it
-    (RFC 9110, 13.1.5).
+    the part can be resumed only if the file's digest is known: If-Range allows neither a weak ETag
+    nor the date beside it (RFC 9110, 13.1.5).
     """
     import requests
 

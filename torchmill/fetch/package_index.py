@@ -146,7 +146,8 @@ def _read_entries(entries: Iterable[Mapping[str, Any]], base: str) -> Iterator[I
     """Yield the files of a page, whose address is `base`.
 
     `entries` have the form of JSON. They have the digest in `hashes`, or as links of HTML in the
-    fragment of the URL. Raises KeyError, TypeError or ValueError for anything else.
+    fragment of the URL. Raises KeyError, TypeError, ValueError or AttributeError for anything
+    else.
     """
     for entry in entries:
         url, fragment = urldefrag(urljoin(base, entry["url"]))

@@ -131,7 +131,7 @@ def _is_path(text: str) -> bool:
 
 
 def _copy_folder(path: Path, tree: Path) -> UnpackedPackage:
-    """Copy a folder without what a build has left there."""
+    """Copy a folder without its repositories, and without what a build has left there."""
 
     def select_left_out(visited: str, _: list[str]) -> set[str]:
         """Return which names in a folder `copytree` leaves out."""

@@ -170,9 +170,10 @@ def set_up_cache(site: CacheSite) -> CompilerCache:
 
 
 def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHits | None:
-    """Return how many files a build took from its cache; None if it is not known.
+    """Return how many files a build took from its cache; None if that is not known.
 
-    `environ` is the environment of the build. sccache must be asked while its server runs.
+    None, too, if the build asked the cache for no file. `environ` is the environment of the build.
+    sccache must be asked while its server runs.
     """
     counts = None
     if cache.tool == "ccache":

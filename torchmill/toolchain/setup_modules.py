@@ -77,9 +77,10 @@ class SharedProgress:
 
 
 def build_modules(command: build_ext) -> None:
-    """Compile all modules, each in a process of its own.
+    """Compile all modules, each in a process of its own, or make this machine's share of them.
 
-    Raises RuntimeError with the names of those that failed, after the last one has ended.
+    A module that is the only one is compiled in this process. Raises RuntimeError with the names of
+    those that failed, after the last one has ended; optional ones may fail.
     """
     _prepare_modules(command)
     if SHARE_VARIABLE in os.environ:

@@ -264,7 +264,10 @@ def hold_apt(cache: Path) -> AbstractContextManager[None]:
 
 
 def parse_showsrc(text: str) -> Iterator[SourcePackage]:
-    """Yield the source packages that `apt-cache showsrc` prints."""
+    """Yield the source packages that `apt-cache showsrc` prints, as far as they have a tarball.
+
+    Packages that only Debian has ("native" ones) have no tarball of other authors.
+    """
     for fields in parse_stanzas(text):
         # A line for each file: digest, size, name.
         for line in fields.get("checksums-sha256", "").splitlines():

@@ -38,7 +38,7 @@ class AptArchive:
     suite: str
     components: tuple[str, ...]
     options: tuple[tuple[str, str], ...] = ()  # such as ("Signed-By", path of the keys)
-    lists: str = SOURCES  # or BINARIES
+    lists: str = SOURCES  # or BINARIES; of an archive in the machine's settings it says nothing
 
     def stanza(self) -> str:
         """Return the archive as a deb822 stanza."""

@@ -127,7 +127,10 @@ def _satisfies(record: FetchRecord, request: SourceRequest) -> bool:
 
 
 def _has_requested_commit(record: FetchRecord, request: SourceRequest) -> bool:
-    """Tell whether the commit of a fetched tree is certainly still the requested one."""
+    """Tell whether the commit of a fetched tree is certainly still the requested one.
+
+    A tree that names no commit has that of the release.
+    """
     if record.requested.get("ref") != request.ref:
         return False
     if request.ref is not None:

@@ -212,8 +212,9 @@ def is_commit(ref: str | None) -> bool:
 def mirror_candidates(url: str, mirror: str | None) -> tuple[str, ...]:
     """Return the addresses to try in turn for a repository.
 
-    In a mirror, https://host/OWNER/NAME(.git) is MIRROR/OWNER/NAME.git or MIRROR/NAME.git. Raises
-    SourceError for a protocol that could run commands or cannot be trusted.
+    Without a mirror that is its own one, by https if it is on GitHub. In a mirror,
+    https://host/OWNER/NAME(.git) is MIRROR/OWNER/NAME.git or MIRROR/NAME.git. Raises SourceError
+    for a protocol that could run commands or cannot be trusted.
     """
     if mirror is None:
         return (require_allowed_url(_RETIRED.sub("https://github.com/", url)),)
@@ -232,7 +233,7 @@ def mirror_candidates(url: str, mirror: str | None) -> tuple[str, ...]:
 
 
 def require_allowed_url(url: str) -> str:
-    """Return `url`; raise SourceError if git would do more with it than fetch.
+    """Return `url`; raise SourceError if git would do more with it than fetch by one of PROTOCOLS.
 
     - "ext::COMMAND" and other remote helpers run programs.
     - A leading "-" would be taken for an option (CVE-2018-17456).

@@ -118,8 +118,9 @@ class SourceDir:
     ) -> Source:
         """Move the folder `finished`, which has the complete tree, into place; return the source.
 
-        `origin` says in messages where the source comes from. `requested` is the record of how the
-        source was requested; by default, the ref and origin of the request.
+        An earlier tree is replaced, and what unfinished fetches have left is deleted. `origin` says
+        in messages where the source comes from. `requested` is the record of how the source was
+        requested; by default, the ref and origin of the request.
         """
         tree = finished / "tree"
         _set_one_date(tree)

@@ -165,7 +165,8 @@ def moved_clause(source: Source) -> str | None:
 def refuse_changes(record: FetchRecord) -> TreeFingerprint:
     """Return the fingerprint of the tree now, if nobody has changed the files.
 
-    Raises SourceError, with the names of the files, if somebody has.
+    A tree that is missing is none that was changed, and a git tree at another commit is reported by
+    `moved_clause`. Raises SourceError, with the names of the files, if somebody has changed them.
     """
     tree = record.source.path
     recorded = record.fingerprint
@@ -207,7 +208,10 @@ def refuse_uncommitted(tree: Path) -> None:
 
 
 def refuse_unrecorded(slot: SourceDir) -> None:
-    """Raise SourceError if a slot has a tree without a record, which may hold somebody's work."""
+    """Raise SourceError if a slot has a tree without a record that may hold somebody's work.
+
+    That is a tree without git, or with uncommitted changes.
+    """
     if not slot.tree.exists():
         return
     if git_folder(slot.tree) is None:

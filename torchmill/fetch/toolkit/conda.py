@@ -73,7 +73,10 @@ def offer(
     cache: Path,
     progress: ProgressDisplay,
 ) -> ProviderOffer | ProviderRefusal:
-    """Return the offer of the first source whose channels have all packages, or a refusal."""
+    """Return the offer of the first source whose channels have all packages, or a refusal.
+
+    py-rattler is installed for it if it is missing.
+    """
     complaints = {source: _channel_complaint(source) for source in sources}
     if sources and all(complaints.values()):
         return ProviderRefusal(PROVIDER, complaints[sources[-1]])

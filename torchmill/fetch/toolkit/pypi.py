@@ -100,7 +100,10 @@ class UsableWheel:
 def usable_wheels(
     project: str, files: Iterable[IndexFile], arch: str, glibc: Glibc
 ) -> tuple[UsableWheel, ...]:
-    """Return the wheels of a project that a machine of this arch and glibc can use, best last."""
+    """Return the wheels of a project that a machine of this arch and glibc can use, best last.
+
+    Pre-releases, and wheels that were withdrawn, are left out.
+    """
     wheels = []
     for file in files:
         with contextlib.suppress(InvalidWheelFilename):
@@ -132,7 +135,8 @@ def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tupl
     """Return the requirements of a wheel, which is read into memory.
 
     For wheels such as cuda-toolkit, which contain little more than requirements. Raises
-    NetworkError, and AbsentFromIndexError if the file is not the one that the index lists.
+    NetworkError, AbsentFromIndexError if the file is not the one that the index lists, and
+    SourceError if it is no wheel.
     """
     file = wheel.file
     try:
@@ -185,7 +189,10 @@ def offer(
     cache: Path,
     progress: ProgressDisplay,
 ) -> ProviderOffer | ProviderRefusal:
-    """Return the offer of the wheels that make up a request, from the index that pip uses."""
+    """Return the offer of the wheels that make up a request, from the index that pip uses.
+
+    They are those of the first source; facts have one at most for a request.
+    """
     lines = sources[0].packages
     with contextlib.closing(progress.start_bar(f"{request} on the package index")) as bar:
         try:

@@ -57,7 +57,10 @@ class EndRequested(KeyboardInterrupt):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with its arguments, by default those of this process; return the exit code."""
+    """Run the command with its arguments, by default those of this process; return the exit code.
+
+    If a signal ended the guarded command, or asked for the end, this process ends by that signal.
+    """
     _prepare_streams()
     if sys.platform == "win32":
         _print_error("it does not run on Windows: use WSL, where it does")

@@ -190,9 +190,10 @@ def process_memory_limits() -> list[LimitReading]:
 
 
 def process_room(root: Path = Path("/")) -> int | None:
-    """Return how many processes this one and its children may start; None for any number.
+    """Return how many processes this one and its children may start at most; None for any number.
 
-    `ulimit -u` and control groups limit it.
+    `ulimit -u` and control groups limit it. The processes that the user runs already count against
+    the former, and are not taken off.
     """
     rooms = []
     by_user = process_limit("RLIMIT_NPROC")

@@ -222,7 +222,10 @@ class RoomReservation:
     spare: int  # bytes that are free in addition by then
 
     def lets_pass(self, newcomer: UnitForecast) -> bool:
-        """Tell whether a unit may start first: it ends in time, or fits beside the one that waits."""
+        """Tell whether a unit may start first: it ends in time, or fits beside the one that waits.
+
+        In the second case its bytes are taken off `spare`: ask only for a unit that then starts.
+        """
         if newcomer.guess <= self.after:
             return True
         if newcomer.growth > self.spare:

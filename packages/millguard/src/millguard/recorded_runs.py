@@ -70,7 +70,10 @@ class RecordedRun:
 
 
 def new_recording(cache: Path) -> Path:
-    """Return the path for the timeline of a run that begins now. Raises OSError."""
+    """Return the path for the timeline of a run that begins now, and make its folder.
+
+    Raises OSError.
+    """
     folder = places.runs_folder(cache)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     moment = dt.datetime.now(tz=dt.UTC).strftime("%Y%m%dT%H%M%S.%f")

@@ -119,12 +119,12 @@ def headlines(run: RecordedRun) -> list[str]:
 
 
 def slowest(units: Sequence[UnitRun]) -> list[UnitRun]:
-    """Return the units that took longest."""
+    """Return the units that took longest, at most LISTED of them."""
     return sorted(units, key=lambda unit: -unit.seconds)[:LISTED]
 
 
 def biggest(units: Sequence[UnitRun]) -> list[UnitRun]:
-    """Return the units that needed most memory."""
+    """Return the units that needed most memory, at most LISTED of them."""
     return sorted(units, key=lambda unit: -unit.peak)[:LISTED]
 
 
@@ -156,7 +156,7 @@ def find_waits(run: RecordedRun) -> list[Wait]:
 
 
 def wait_lines(run: RecordedRun) -> list[str]:
-    """Return a line for each of the longest waits."""
+    """Return a line on all waits together, and one for each of the longest, in their order."""
     waits = find_waits(run)
     if not waits:
         return ["No compiler waited for memory."]

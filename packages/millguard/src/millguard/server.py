@@ -154,8 +154,7 @@ class GuardRecorder:
     """Write each record to a descriptor and to a file.
 
     If the file cannot be written, from the start or later, only the timeline is lost, and an event
-    says so.
-    `clock` returns the seconds since the start of the build.
+    says so. `clock` returns the seconds since the start of the build.
     """
 
     def __init__(self, descriptor: int, file: Path, clock: Callable[[], float]) -> None:

@@ -16,9 +16,10 @@ class UsageError(Exception):
 
 
 class WordParser(argparse.ArgumentParser):
-    """A parser that raises UsageError instead of ending the process.
+    """A parser that raises UsageError for wrong words instead of ending the process.
 
     The message begins with `command`, such as "report"; "" stands for millguard without a command.
+    With `add_help`, `--help` prints the options and ends the process.
     """
 
     def __init__(self, command: str = "", *, add_help: bool = True) -> None:
