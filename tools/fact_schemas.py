@@ -40,6 +40,7 @@ from torchmill.config.parsed import ParsedSource
 from torchmill.config.release import Cuda, Release, ReleaseProof, UpstreamWheels, WheelTraits
 from torchmill.config.rule import OfficialPart, Rule, When
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
+from torchmill.config.vulnerability import Vulnerability
 from torchmill.config.wheel_code import (
     FeatureLibrary,
     LibraryReading,
@@ -325,6 +326,11 @@ def _arch_names() -> Schema:
     return table({"spelling": _optional(spelling), "name": _optional(tables(of_class(ArchName)))})
 
 
+def _vulnerabilities() -> Schema:
+    read = _required(VALUES["DateText | None"], "the day on which the sources were read")
+    return table({"read": read, "vulnerability": _optional(tables(of_class(Vulnerability)))})
+
+
 def _causes() -> Schema:
     known = _optional(_STRING, "a table of known_names.toml, for the group 'name' of the patterns")
     return _lists(cause=of_class(FailureCause, "answers", known=known))
@@ -484,6 +490,7 @@ FILES: Mapping[str, Callable[[], Schema]] = {
     "toolkits": lambda: _named(Toolkit, "version", "variant"),
     "units": lambda: _lists(unit=of_class(KnownUnit)),
     "upstream_tests": lambda: mapping(tables(of_class(UpstreamTests)), "One list per package."),
+    "vulnerabilities": _vulnerabilities,
     "wheel_code": _wheel_code,
     "package_wheels": lambda: _lists(place=of_class(WheelSource)),
 }

@@ -37,5 +37,6 @@
 - toolkit: CUDA toolkits: the GPUs that each compiles for, its parts, and its providers
 - versions: versions and their bounds: order Pythons, test versions, and write bounds for people
 - wheel_variants: wheels of one version for different hardware: their properties and providers
+- vulnerability: published vulnerabilities of packages
 - wheel_code: readings of published wheels: their code for GPUs, and their demands on a processor
 """

@@ -25,6 +25,7 @@ from torchmill.config.parsed import ParsedSource
 from torchmill.config.release import Release
 from torchmill.config.rule import OfficialPart
 from torchmill.config.toolkit import Toolkit, ToolkitPart, ToolkitSource
+from torchmill.config.vulnerability import VulnerabilityFacts
 from torchmill.config.wheel_code import FeatureLibrary, PackageCode, ProcessorNeed, WheelCode
 
 # If a log has lines of several causes, the cause whose precedence comes first here is named: a
@@ -146,6 +147,7 @@ class Facts:
     unslimmed_libraries: tuple[str, ...] = ()
     images: ImageFacts = field(default_factory=ImageFacts)
     conda: CondaFacts | None = None  # None: no packages can be made for it
+    vulnerabilities: VulnerabilityFacts = field(default_factory=VulnerabilityFacts)
     left_out: tuple[BrokenFile, ...] = ()
 
     @property

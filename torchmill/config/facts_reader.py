@@ -45,6 +45,7 @@ from torchmill.config.rule import OfficialPart
 from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
 from torchmill.config.versions import cuda_label, version_key
+from torchmill.config.vulnerability import Vulnerability, VulnerabilityFacts, find_problems
 from torchmill.config.wheel_code import (
     FeatureLibrary,
     LibraryReading,
@@ -148,7 +149,9 @@ def read_usable_facts(folder: Path, cache: StatCache | None = None) -> Facts:
     for name in facts.arches:
         if not re.fullmatch(r"\w+", name, re.ASCII):
             problems.append(f"arches.toml: '{name}' cannot name an arch: use letters, digits and _")
-    problems.extend(_unknown_package_problems(facts))
+    package_names = _package_names(facts)
+    problems.extend(_unknown_package_problems(facts, package_names))
+    problems.extend(find_problems(facts.vulnerabilities, facts.packages, package_names))
     lacking = _lacking_folder(facts)
     if lacking and not any(file.name.startswith(f"{lacking}/") for file in facts.left_out):
         problems.append(f"{folder} holds no {lacking}/*.toml")
@@ -199,6 +202,7 @@ def _read_everything(
         unslimmed_libraries=files.file("kept_libraries").texts("names", ()),
         images=_read_images(files.file("images"), files.file("archives")),
         conda=conda.read(CondaFacts, names=_read_conda_names(conda)) if conda.data else None,
+        vulnerabilities=_read_vulnerabilities(files.file("vulnerabilities")),
         left_out=catalogue.left_out,
     )
 
@@ -258,6 +262,21 @@ def _read_package_wheels(
         if sources:
             sources_by_package[package] = sources
     return sources_by_package
+
+
+def _read_vulnerabilities(file: TomlTable) -> VulnerabilityFacts:
+    """Return the known vulnerabilities; those of a file without a day of reading are a problem."""
+    if not file.data:
+        return VulnerabilityFacts()
+    entries: list[Vulnerability] = []
+    for table in file.tables("vulnerability"):
+        # Messages say "CVE-2025-32434" instead of "vulnerability 17", which is hard to find.
+        table.place = f"{file.place}: {table.data.get('id')}"
+        entries.append(table.read(Vulnerability))
+    read = file.date("read")
+    if read is None:
+        file.note_problem("'read' is missing: the day on which the sources were read")
+    return VulnerabilityFacts(tuple(entries), read)
 
 
 def _read_named(file: TomlTable, kind: type[T]) -> Iterator[T]:
@@ -395,15 +414,20 @@ def _without_left_out(facts: Facts) -> Facts:
     return replace(facts, costs=usable_costs, parsed=parsed)
 
 
-def _unknown_package_problems(facts: Facts) -> Iterator[str]:
+def _package_names(facts: Facts) -> set[str]:
+    """Return the names of all packages, also of those that are left out for mistakes."""
+    names = set(facts.packages)
+    for file in facts.left_out:
+        names.update(file.names)
+    return names
+
+
+def _unknown_package_problems(facts: Facts, package_names: set[str]) -> Iterator[str]:
     """Yield a problem for each cost or parsed source of a package that no file describes."""
     places = [(f"units.toml: '{unit.pattern}'", unit.package) for unit in facts.costs.known_units]
     places.extend(("runs.toml", run.package) for run in facts.costs.runs)
     places.extend(("runs.toml", peak.package) for peak in facts.costs.peaks)
     places.extend(("parsed.toml", source.package) for source in facts.parsed)
-    package_names = set(facts.packages)
-    for file in facts.left_out:
-        package_names.update(file.names)
     for place, name in places:
         if name and name not in package_names:
             packages = ", ".join(facts.packages)

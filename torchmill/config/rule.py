@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.field_types import VariantTemplate, no_entries
+from torchmill.config.field_types import DateText, VariantTemplate, no_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,10 @@ class Rule:
     folders: tuple[str, ...] = ()  # of the source, which are compiled: an empty one stops the build
     unless: tuple[str, ...] = ()  # variables with which an empty one does not
     patches: tuple[str, ...] = ()
+    # The vulnerabilities that its patches fix: "CVE-2025-32434". `--secure` decides on such rules.
+    fixes: tuple[str, ...] = ()
+    # The day on which a wheel with its patches withstood what PyPI's wheel does not; None: not yet.
+    proven: DateText | None = None
     prepare: tuple[tuple[str, ...], ...] = ()  # commands that run once in the fresh tree
     system_packages: Mapping[str, tuple[str, ...]] = no_entries()  # by package manager
     front_end: str | None = None  # "setup.py" or "pep517"
