@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 import harness
+import vulnerability_checks
 from harness import expect, expect_close, expect_equal, planned_switch, run
 
 torch = harness.LazyModule("torch")
@@ -303,6 +304,14 @@ def check_quantized(expected):
     return "engines: {}".format(", ".join(engines))
 
 
+def check_vulnerabilities(expected):
+    """Try each known vulnerability that the plan says a patch fixes."""
+    fixed = expected.get("fixed", [])
+    for identifier in fixed:
+        vulnerability_checks.try_one(identifier)
+    return "refused: {}".format(", ".join(fixed)) if fixed else "no patch fixes any"
+
+
 CHECKS = [
     ("import", harness.check_import),
     ("version", harness.check_version),
@@ -325,6 +334,7 @@ CHECKS = [
     ("distributed", check_distributed),
     ("oneDNN", check_mkldnn),
     ("quantized engines", check_quantized),
+    ("known vulnerabilities", check_vulnerabilities),
 ]
 
 if __name__ == "__main__":  # workers of the DataLoader import this file where processes are spawned

@@ -24,6 +24,7 @@ from torchmill.commands.index_variants import VariantCost
 from torchmill.commands.jobs import CompileDemand
 from torchmill.config.build import Processor
 from torchmill.config.package_wheels import Evidence
+from torchmill.config.vulnerability import Kind, Severity
 from torchmill.core import formats
 from torchmill.deliver.index.folder import IndexOutcome
 from torchmill.fetch.source.source import Source
@@ -31,6 +32,7 @@ from torchmill.fetch.source.tree import TreeFingerprint
 from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.doctor.judgement import Judgement
 from torchmill.plan.estimate import Estimate, EstimateSpan
+from torchmill.plan.exposure import STATES
 from torchmill.plan.first_error import BuildFailure
 from torchmill.plan.job_count import JobCount
 from torchmill.plan.link_overflow import OverflowRisk
@@ -163,6 +165,29 @@ _JUDGEMENTS = listed(of_class(Judgement), "what is to be known of the build befo
 _STANDING = words(get_args(Standing), "whether a wheel is published, or somebody has built it")
 _BECAUSE = text("who has built it, or why nobody is known to have")
 _FACT = text("where that is recorded: an address, or a file of build_configs/; empty: nowhere")
+_VULNERABILITY = record(
+    "a published vulnerability of the package",
+    {
+        "id": text("its identifier: 'CVE-2025-32434'"),
+        "aliases": texts("its other identifiers"),
+        "title": text("what goes wrong"),
+        "severity": words(get_args(Severity), "the highest of those that sources give"),
+        "kind": words(get_args(Kind), "what somebody who uses it gains, at worst"),
+        "part": text("what has to be used; empty: not said"),
+        "state": words(STATES, "whether the wheel has it"),
+        "because": text("the reason for the state"),
+        "patches": texts("the patches that fix it"),
+        "proven": nullable(text("the day on which a wheel with these patches was tried")),
+        "fixed": nullable(text("the first release without it")),
+        "disputed": text("who doubts that it is a vulnerability, and why"),
+        "disagreement": text("what sources say differently"),
+        "commits": texts("commits of upstream that fixed it"),
+        "sources": texts("addresses"),
+    },
+)
+_VULNERABILITIES = listed(
+    _VULNERABILITY, "the known vulnerabilities of the package, those that the wheel has first"
+)
 _ESTIMATE = nullable(of_class(Estimate))
 _OVERFLOW = nullable(of_class(OverflowRisk))
 _PUBLISHED = nullable(
@@ -269,6 +294,9 @@ def _explain() -> Schema:
             "source": _FACT,
             "judgements": _JUDGEMENTS,
             "published": _PUBLISHED,
+            "published_vulnerabilities": listed(
+                _VULNERABILITY, "those of the official wheel; empty if none is named"
+            ),
             "why": text("why no official wheel is named; empty if one is"),
         },
     )
@@ -327,6 +355,7 @@ def _plan() -> Schema:
             "lacks": listed(
                 record("a part", shortfall), "what the official wheel has and this one will not"
             ),
+            "vulnerabilities": _VULNERABILITIES,
             "differs": names("how the wheel differs from the official one on purpose"),
             "published": _PUBLISHED,
             "commands": listed({"type": "array", "items": {"type": "string"}}, "what runs"),
@@ -698,6 +727,7 @@ def _manifest() -> Schema:
         "switches": names("variables of the build"),
         "patches": texts("patches"),
         "lacks": texts("what the official wheel has and this one has not"),
+        "vulnerabilities": _VULNERABILITIES,
         "tools": names("the interpreter: its version, and digests of its files"),
         "key": text("a digest of all inputs"),
         "stages": record("the inputs and products of the stages", stages),

@@ -77,7 +77,10 @@ def plan_recipe(shipped: Facts, name: str) -> Plan:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_plan_of_a_recipe(name: str, shipped: Facts, request: pytest.FixtureRequest) -> None:
-    text = json.dumps(render.plan_as_data(plan_recipe(shipped, name)), indent=2) + "\n"
+    data = render.plan_as_data(plan_recipe(shipped, name))
+    # All that is known of them would hide every other change.
+    data["vulnerabilities"] = {found["id"]: found["state"] for found in data["vulnerabilities"]}
+    text = json.dumps(data, indent=2) + "\n"
     file = GOLDEN / f"{name}.json"
     if request.config.getoption("--update-golden"):
         file.write_text(text, encoding="utf-8")

@@ -22,6 +22,7 @@ from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.doctor.gpu_driver import loader_path_without
 from torchmill.plan.doctor.judgement import Judgement, check_result, check_trial, judge, runs_here
+from torchmill.plan.doctor.vulnerabilities import VULNERABILITIES
 
 BOARD = change_host(
     HOST, gpus={"devices": (Gpu("NVIDIA Jetson AGX Orin Developer Kit"),)}, arch="aarch64"
@@ -29,7 +30,9 @@ BOARD = change_host(
 
 
 def judge_build(facts: Facts, names: str, host: Host, **options: Any) -> tuple[Judgement, ...]:
-    return judge(build_context(facts, names, host, **options))
+    judgements = judge(build_context(facts, names, host, **options))
+    # Every wheel of torch has a judgement on its known vulnerabilities.
+    return tuple(found for found in judgements if found.subject != VULNERABILITIES)
 
 
 def judgement_on(judgements: Sequence[Judgement], subject: str) -> Judgement:

@@ -156,6 +156,7 @@ def test_options_that_are_written_are_read_as_the_same() -> None:
         shard="3/16",
         parts="/parts",
         until=90.0,
+        secure="all",
     )
     # The processor follows from `cpu`, the installed packages from `torch`; patches need files.
     names = {field.name for field in fields(Options)} - {"processor", "torch_installed", "patches"}
@@ -183,6 +184,7 @@ VALUES = {
     "patch": "README.md",
 }
 OPTIONS_OF_A_RUN = {"shard", "parts", "until"}  # which a plan does not show
+OPTIONS_OF_A_RELEASE = {"secure"}  # which change nothing for a release without such patches
 REFUSALS = {
     "torch": "torch-for-itself",
     "toolkit": "toolkit-without-cuda",
@@ -224,7 +226,7 @@ def plan_or_code(shipped: Facts, host: str, identifier: str, word: str) -> Plan 
 def test_each_option_changes_a_plan_or_is_refused(
     shipped: Facts, host: str, identifier: str
 ) -> None:
-    assert VALUES.keys() | OPTIONS_OF_A_RUN == HELP.keys()
+    assert VALUES.keys() | OPTIONS_OF_A_RUN | OPTIONS_OF_A_RELEASE == HELP.keys()
     usual = plan_on(shipped, host, identifier)
     for name, value in VALUES.items():
         word = f"--{name.strip('_').replace('_', '-')}={value}"

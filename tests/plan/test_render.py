@@ -30,6 +30,7 @@ def test_json_has_the_keys_that_programs_rely_on(small_facts: Facts) -> None:
         "kit",
         "patches",
         "lacks",
+        "vulnerabilities",
         "differs",
         "published",
         "commands",

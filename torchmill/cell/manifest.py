@@ -63,6 +63,7 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
         "patches": list(plan.tree.patches),
         # Parts of the official wheel that this one does not have.
         "lacks": [str(shortfall) for shortfall in plan.official.shortfalls],
+        "vulnerabilities": [found.as_data() for found in plan.vulnerabilities],
         "tools": dict(context.interpreter_identity),
         "key": digest_data([record.inputs for record in records.values()]),
         "stages": records_as_data(records),

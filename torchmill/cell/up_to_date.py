@@ -295,13 +295,21 @@ def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]
         plan.source.git_version,
         source_parts,
     ]
-    own_code = (package_folder("millpress"), "wheel/sbom.py", "wheel/statement.py")
+    own_code = (
+        package_folder("millpress"),
+        "wheel/sbom.py",
+        "wheel/sbom_vulnerabilities.py",
+        "wheel/statement.py",
+    )
+    # The SBOM in the wheel says which vulnerabilities its patches fix.
+    fixed = [found.as_data() for found in plan.vulnerabilities if found.is_fixed]
     tools = [*_installed_packers(), str(zip_archive.best_codec())]
     return {
         "raw wheel": compiled.product,
         "name": digest_data(wheel_names),
         "source and its parts": digest_data(source_identity),
         "Pythons": digest_data(plan.release.pythons),
+        "fixed vulnerabilities": digest_data(fixed),
         "base": context.environment_key if context.base else "none",
         "code that packs": digest_code(context.stat_cache, *own_code),
         "tools that pack": digest_data(tools),
@@ -339,8 +347,12 @@ def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
         package.checks.smoke,
         plan.wheel.file_name,
         plan.wheel.tag_is_upper_bound,
+        plan.fixed_vulnerabilities,
     ]
-    checks = (CHECK_SCRIPTS / "harness.py", CHECK_SCRIPTS / f"{package.checks.script}_checks.py")
+    scripts = ["harness.py", f"{package.checks.script}_checks.py"]
+    if plan.fixed_vulnerabilities:
+        scripts.append("vulnerability_checks.py")
+    checks = [CHECK_SCRIPTS / script for script in scripts]
     return {
         "packed wheel": packed,
         "expectations": digest_data(expected),

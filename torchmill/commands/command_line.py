@@ -55,6 +55,7 @@ BUILD_OPTIONS = (
     "cpu",
     "patch",
     "plat",
+    "secure",
 )
 _REPEATED_BUILD_OPTIONS = {"set_", "patch"}
 # A short form means the same in every task. -h is help; invoke's own options have other letters.

@@ -19,7 +19,7 @@ from torchmill.deliver.products import product_cell
 from torchmill.host.measurement import read_or_measure_host
 from torchmill.host.native import native_arch
 from torchmill.host.own_runs import read_own_runs
-from torchmill.plan import cell_lookup
+from torchmill.plan import cell_lookup, exposure
 from torchmill.plan.arch_choice import official_arch_list
 from torchmill.plan.build_options import NO_OPTIONS
 from torchmill.plan.cell import Cell
@@ -151,6 +151,10 @@ def explain_cell_name(
         lines.insert(0, str(official))
     else:
         lines.append(str(official or no_official))
+    known = exposure.assess(facts, cell.build.package, cell.release.version, (), {})
+    summary = exposure.summarize(known, facts.vulnerabilities.read)
+    if official and summary:
+        lines.append(f"the official wheel has {summary}")
     lines.append(selected)
     data = {
         "identifier": identifier,
@@ -160,6 +164,7 @@ def explain_cell_name(
         "source": trial.source,
         "judgements": [judgement.as_data() for judgement in judgements],
         "published": official and official.as_data(),
+        "published_vulnerabilities": [found.as_data() for found in known] if official else [],
         "why": no_official,
     }
     return CommandOutput("\n".join(line for line in lines if line), data)

@@ -23,6 +23,7 @@
 - estimate: estimate time, memory and disk of a build, from measured builds
 - estimate_report: the cost of a build, and the risk that its link overflows, for people and as data
 - family_results: the results of building a family: what the end of a command means, and the summary
+- exposure: which known vulnerabilities a wheel has, with the patches that a plan applies
 - first_error: find the first real error in a build's log, and not ninja's report of it
 - gpu_hosts: GPUs that exist only together with a processor, and so identify a machine
 - host_compiler: choose the C++ compiler of a build: the release must take it, and nvcc

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from torchmill.config.build import Processor
 from torchmill.config.field_types import no_entries
@@ -17,6 +18,10 @@ from torchmill.host.installed_packages import EnvironmentPackage
 # Values of switches, in upper case. CMake takes any case.
 SWITCHED_ON = {"1", "ON", "YES", "TRUE", "Y"}
 SWITCHED_OFF = {"0", "OFF", "NO", "FALSE", "N"}
+
+# Which patches against known vulnerabilities `--secure` applies.
+SecureChoice = Literal["proven", "all", "none"]
+SECURE_CHOICES: tuple[SecureChoice, ...] = get_args(SecureChoice)
 
 PYPI = "PyPI"  # the value of `Options.torch` for the wheel on PyPI
 
@@ -47,6 +52,8 @@ class Options:
     shard: str | None = None  # "3/16": compile this share alone; never "auto", which is resolved
     parts: str | None = None  # the folder of the objects of shares
     until: float | None = None  # seconds after which the run ends, done or not
+    # Which patches against known vulnerabilities are applied: those that are proven, all, or none.
+    secure: SecureChoice = "proven"
     # "given/fix.patch" -> path of the user's file, in the order in which they are applied
     patches: Mapping[str, str] = no_entries()
 

@@ -19,7 +19,7 @@ from torchmill.config.rule import Rule, When
 from torchmill.core.errors import ConfigError
 from torchmill.fetch.source.source import Source
 from torchmill.host.host import Host
-from torchmill.plan import crossing, cuda_toolkit, published, shell_seal, wheel_name
+from torchmill.plan import crossing, cuda_toolkit, exposure, published, shell_seal, wheel_name
 from torchmill.plan.arch_choice import OFFICIAL
 from torchmill.plan.base_package import base_pip_requirement, base_version, installed_base
 from torchmill.plan.build_options import NO_OPTIONS, PYPI, Options
@@ -64,7 +64,8 @@ def compute_plan(
     # Until a source is fetched, the plan is for what git would bring.
     provider = source.provider if source else "git"
     selection = cuda_toolkit.select_cuda(facts, cell, host, options, provider)
-    rules = [rule for rule in package.rules if rule_matches(rule.when, selection.case)]
+    matching = [rule for rule in package.rules if rule_matches(rule.when, selection.case)]
+    rules = exposure.chosen_rules(matching, options.secure)
     source_name = wheel_name.name_source(release, source, modified=bool(options.patches))
     processor = wheel_name.requested_processor(facts, build, options)
     if processor:
@@ -130,6 +131,7 @@ def compute_plan(
         reasons=tuple(rule.reason for rule in rules if _is_explained(rule)),
         official=OfficialComparison(shortfalls, differences, nearest),
         target_torch=_target_torch(package, torch, host, options),
+        vulnerabilities=exposure.assess(facts, package.name, release.version, rules, variables),
     )
 
 
@@ -253,6 +255,8 @@ def asks_for_usual_wheel(options: Options) -> bool:
     PyPI, which upstream builds against too. A platform tag of `--plat` does.
     """
     torch = None if options.torch == PYPI else options.torch
+    # Without any patches, the wheel is even more like upstream's.
+    secure = NO_OPTIONS.secure if options.secure == "none" else options.secure
     content_options = replace(
         options,
         label=NO_OPTIONS.label,
@@ -261,6 +265,7 @@ def asks_for_usual_wheel(options: Options) -> bool:
         memory=None,
         guard=True,
         network=False,
+        secure=secure,
         shard=None,
         parts=None,
         until=None,

@@ -16,7 +16,7 @@ from torchmill.core.package_data import read_table_beside
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import name_programs
 from torchmill.core.units import format_bytes, parse_bytes, parse_duration
-from torchmill.plan.build_options import NO_OPTIONS, PYPI, Options
+from torchmill.plan.build_options import NO_OPTIONS, PYPI, SECURE_CHOICES, Options
 from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
 from torchmill.toolchain.shards import parse_shard
 
@@ -67,6 +67,7 @@ def _make_parser(prog: str) -> OptionParser:
         "patch": {"action": "append", "default": [], "metavar": "FILE"},
         "set_": {"action": "append", "default": [], "metavar": "NAME=VALUE"},
         "plat": {"default": AUTO_PLATFORM},
+        "secure": {"choices": SECURE_CHOICES, "default": NO_OPTIONS.secure},
     }
     for name, text in HELP.items():
         parser.add_argument(_flag(name), dest=name, help=text, **settings.get(name, {}))
@@ -129,6 +130,7 @@ def parse_words(
         platform=parsed.plat,
         guard=parsed.guard,
         network=parsed.network,
+        secure=parsed.secure,
         cpu=parsed.cpu,
         shard=_parse_shard(parsed.shard, parsed.parts, prog, environ),
         until=_parse_until(parsed.until, prog),
@@ -232,7 +234,11 @@ def _parse_until(text: str | None, prog: str) -> float | None:
 
 def format_options(options: Options) -> list[str]:
     """Return the words that `parse_words` reads as these options, without the defaults."""
-    defaults: dict[str, Any] = {"label": NO_OPTIONS.label, "plat": NO_OPTIONS.platform}
+    defaults: dict[str, Any] = {
+        "label": NO_OPTIONS.label,
+        "plat": NO_OPTIONS.platform,
+        "secure": NO_OPTIONS.secure,
+    }
     words: list[str] = []
     for name in HELP:
         if name in _REPEATED:

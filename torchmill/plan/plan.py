@@ -9,6 +9,7 @@ from torchmill.config.build import SPEED_ONLY_SWITCHES, Build
 from torchmill.config.field_types import no_entries
 from torchmill.config.package import Package
 from torchmill.config.release import Release
+from torchmill.plan.exposure import Exposure
 from torchmill.plan.published_wheel import PublishedWheel
 from torchmill.wheel.planned_wheel import PlannedWheel
 
@@ -97,6 +98,8 @@ class Plan:
     # The requirement by which pip installs the torch of the machine that a build is crossed for:
     # "torch===2.13.0". None if it is not crossed.
     target_torch: str | None = None
+    # The known vulnerabilities of the package, and whether the wheel has them: the gravest first.
+    vulnerabilities: tuple[Exposure, ...] = ()
 
     @property
     def is_crossed(self) -> bool:
@@ -112,6 +115,11 @@ class Plan:
     def release(self) -> Release:
         """Return the release that is built."""
         return self.wheel.release
+
+    @property
+    def fixed_vulnerabilities(self) -> tuple[str, ...]:
+        """Return the identifiers of the known vulnerabilities that proven patches fix."""
+        return tuple(found.vulnerability.id for found in self.vulnerabilities if found.is_fixed)
 
     @property
     def switches(self) -> dict[str, str]:
@@ -144,5 +152,6 @@ def expected_values(plan: Plan, package: Package) -> dict[str, object]:
         "libraries": dict(plan.cuda.libraries),
         "switches": dict(plan.variables),  # the scripts pick the switches among them
         "base": plan.wheel.torch,
+        "fixed": list(plan.fixed_vulnerabilities),
         "smoke": list(package.checks.smoke),
     }

@@ -9,7 +9,7 @@ from torchmill.core.console import fold_text
 from torchmill.fetch.toolkit.request import ToolkitRequest, remedy
 from torchmill.host.host import Host
 from torchmill.host.provisioned import MAGMA, TOOLKIT
-from torchmill.plan import cuda_toolkit
+from torchmill.plan import cuda_toolkit, exposure
 from torchmill.plan.cell import Cell
 from torchmill.plan.plan import Plan
 from torchmill.plan.providers import usable_sources
@@ -40,6 +40,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
         "kit": list(plan.tree.kit),
         "patches": list(plan.tree.patches),
         "lacks": shortfalls,
+        "vulnerabilities": [found.as_data() for found in plan.vulnerabilities],
         "differs": {difference.part: difference.cost for difference in plan.official.differences},
         "published": published.as_data() if published else None,
         "commands": [list(command.argv) for command in commands],
@@ -166,6 +167,10 @@ def plan_as_text(plan: Plan, host: Host) -> str:
     if plan.official.shortfalls:
         lines += ["", "lacks, compared with the official wheel"]
         lines += [f"  {shortfall}" for shortfall in plan.official.shortfalls]
+    known = [found for found in plan.vulnerabilities if found.state != "not affected"]
+    if known:
+        lines += ["", "known vulnerabilities"]
+        lines += [f"  {exposure.describe(found)}" for found in known]
     if plan.reasons:
         lines += ["", "because"]
         lines += [f"  {reason}" for reason in plan.reasons]

@@ -30,6 +30,7 @@ Checks of the build:
 - settings: the settings of --set
 - base_wheel: the wheel of torch that an extension is built against
 - official_wheel: the official wheel, and what the planned one lacks
+- vulnerabilities: the known vulnerabilities of the wheel
 
 How a lack can be mended on a machine:
 - compiler_cures: by another C++ compiler

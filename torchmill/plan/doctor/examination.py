@@ -31,6 +31,7 @@ from torchmill.plan.doctor import (
     settings,
     source,
     tools,
+    vulnerabilities,
 )
 from torchmill.plan.doctor.finding import (
     CheckContext,
@@ -64,6 +65,7 @@ _BUILD_CHECKS: tuple[Callable[[CheckContext], Iterable[Finding]], ...] = (
     settings.check_settings,
     resources.check_resources,
     official_wheel.check_published,
+    vulnerabilities.check_vulnerabilities,
 )
 # Checks of a host alone, whatever it builds: the examination of a build and that of a machine both
 # end with them.

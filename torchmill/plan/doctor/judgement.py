@@ -23,6 +23,7 @@ from torchmill.plan.doctor.gpu_code import check_gpus
 from torchmill.plan.doctor.gpu_driver import DRIVER, check_driver
 from torchmill.plan.doctor.libraries import check_cudnn_code
 from torchmill.plan.doctor.other_toolkits import serves_as_well
+from torchmill.plan.doctor.vulnerabilities import VULNERABILITIES, check_vulnerabilities
 from torchmill.plan.local_gpus import refuses_capability
 from torchmill.plan.plan import Plan
 from torchmill.plan.published import find_published
@@ -40,7 +41,7 @@ _RANKS = {severity: rank for rank, severity in enumerate(_MARKS)}
 _OFFICIAL_BUILDS = "https://pytorch.org/get-started/previous-versions/"
 TRIED = "tried"  # the subject of the finding on who has built a cell before
 _GPU_CODE = "GPU code"
-_STATED_IN_REASON = {TRIED, _GPU_CODE}  # subjects whose reason repeats their state
+_STATED_IN_REASON = {TRIED, _GPU_CODE, VULNERABILITIES}  # subjects whose reason repeats their state
 # Cures that begin so are commands, which a clause has between backquotes.
 _COMMANDS = ("nox ", "export ")
 
@@ -73,6 +74,7 @@ def judge(context: CheckContext) -> tuple[Judgement, ...]:
     is_torch = context.package.after is None
     if is_torch and context.toolkit is not None and not context.is_off("USE_CUDNN"):
         findings += check_cudnn_code(context)
+    findings += check_vulnerabilities(context)
     judgements: dict[Judgement, None] = {}  # an ordered set
     for finding in findings:
         severity = _severity(finding)
