@@ -13,7 +13,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from millpress import record_file
 
 from tests.support import documented_wheels
-from torchmill.wheel import sbom
+from torchmill.wheel import sbom, sbom_vulnerabilities
 
 
 @pytest.fixture
@@ -184,3 +184,77 @@ def test_a_source_without_a_proven_commit_leads_to_no_repository(tmp_path: Path)
         properties = {entry["name"]: entry["value"] for entry in source["properties"]}
         assert properties[sbom.CAVEAT_PROPERTY].startswith("not proven to be any commit")
         assert properties[sbom.CONTENTS_PROPERTY] == "cc" * 32
+
+
+def known(state: str, **changes: Any) -> dict[str, Any]:
+    """Return an entry of a manifest's known vulnerabilities."""
+    entry = {
+        "id": "CVE-2025-32434",
+        "aliases": ["PYSEC-2025-41"],
+        "title": "a file runs code",
+        "severity": "critical",
+        "kind": "code execution",
+        "part": "",
+        "state": state,
+        "because": "proven on 2026-12-01",
+        "patches": ["torch/gcc-12.patch"] if state == "fixed by a patch" else [],
+        "proven": None,
+        "fixed": "2.6.0",
+        "disputed": "",
+        "disagreement": "",
+        "commits": [],
+        "sources": ["https://example.org/1"],
+    }
+    return entry | changes
+
+
+STATES = {
+    "affected": "exploitable",
+    "fixed by a patch": "resolved_with_pedigree",
+    "not affected": "not_affected",
+    "cannot tell": "in_triage",
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_an_sbom_says_in_which_state_a_vulnerability_is(wheel: Path, state: str) -> None:
+    document = compose(wheel, vulnerabilities=[known(state)])
+    validator = JsonStrictValidator(SchemaVersion.V1_6)
+    assert validator.validate_str(json.dumps(document)) is None
+    (entry,) = document["vulnerabilities"]
+    assert (entry["id"], entry["analysis"]["state"]) == ("CVE-2025-32434", STATES[state])
+    assert entry["affects"] == [{"ref": document["metadata"]["component"]["bom-ref"]}]
+    assert list(sbom_vulnerabilities.statement_problems(document)) == []
+    assert sbom_vulnerabilities.count_states(document) == f"1 {STATES[state]}"
+
+
+def test_a_fix_is_in_the_pedigree_of_the_wheel(wheel: Path) -> None:
+    document = compose(wheel, vulnerabilities=[known("fixed by a patch")])
+    (patch,) = document["metadata"]["component"]["pedigree"]["patches"]
+    assert (patch["type"], patch["resolves"][0]["id"]) == ("backport", "CVE-2025-32434")
+
+
+def test_the_inner_sbom_says_only_what_follows_from_the_contents(wheel: Path) -> None:
+    """What else is known depends on the day, and wheels of the same contents are the same."""
+    other = known("affected", id="CVE-2000-1")
+    manifest = documented_wheels.manifest(wheel) | {
+        "vulnerabilities": [known("fixed by a patch"), other]
+    }
+    metadata = record_file.read_dist_info_file(wheel, "METADATA")
+    assert metadata
+    content = sbom.compose_inner_sbom(manifest, metadata, {documented_wheels.BUNDLED: "aa" * 32})
+    assert [entry["id"] for entry in json.loads(content)["vulnerabilities"]] == ["CVE-2025-32434"]
+    later = manifest | {"vulnerabilities": [known("fixed by a patch")]}
+    digests = {documented_wheels.BUNDLED: "aa" * 32}
+    assert sbom.compose_inner_sbom(later, metadata, digests) == content
+
+
+def test_a_fix_without_its_patch_is_a_problem(wheel: Path) -> None:
+    absent = known("fixed by a patch", patches=["torch/absent.patch"])
+    document = compose(wheel, vulnerabilities=[absent])
+    (problem,) = sbom_vulnerabilities.statement_problems(document)
+    assert "torch/absent.patch" in problem
+    (problem,) = sbom_vulnerabilities.statement_problems(
+        compose(wheel, vulnerabilities=[known("fixed by a patch", patches=[])])
+    )
+    assert "no patch" in problem

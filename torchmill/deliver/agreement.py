@@ -166,6 +166,7 @@ def examine_wheel(
         _check_document(STATEMENT, statement_suffix, wheel, expected, _read_statement),
         _check_document("SBOM", sbom_suffix, wheel, expected, read_sbom),
         _check_inner_sbom(wheel),
+        _check_vulnerabilities(wheel),
     ]
     if wheel.variant:
         checks.append(_check_variant(wheel))
@@ -470,6 +471,26 @@ def _check_inner_sbom(wheel: FinishedWheel) -> AgreementCheck:
                 "components",
             )
         return AgreementCheck(name, reading.summary, tuple(problems))
+    except (*ARCHIVE_ERRORS, *DOCUMENT_ERRORS) as error:
+        return damaged_check(name, error)
+
+
+def _check_vulnerabilities(wheel: FinishedWheel) -> AgreementCheck:
+    """Return the check of what the SBOMs of a wheel say about known vulnerabilities.
+
+    The SBOM beside the wheel says more than the one inside, which counts if there is no other.
+    """
+    from torchmill.wheel import sbom, sbom_vulnerabilities
+
+    name = "known flaws"
+    try:
+        document, _ = _read_object(dist_files.document_path(wheel.path, dist_files.SBOM_SUFFIX), "")
+        if document is None:
+            content = record_file.read_dist_info_file(wheel.path, sbom.INNER_PATH)
+            document = parse_json_object(content) if content is not None else {}
+        summary = sbom_vulnerabilities.count_states(document)
+        problems = tuple(sbom_vulnerabilities.statement_problems(document))
+        return AgreementCheck(name, summary or "no SBOM names any", problems)
     except (*ARCHIVE_ERRORS, *DOCUMENT_ERRORS) as error:
         return damaged_check(name, error)
 

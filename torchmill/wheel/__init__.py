@@ -7,6 +7,7 @@ packages/.
 - finished_wheel: a wheel's metadata, and the manifest beside it
 - planned_wheel: the wheel that a plan promises, and by which the finished one is judged
 - sbom: the SBOM of a wheel
+- sbom_vulnerabilities: the known vulnerabilities of a wheel in its SBOMs
 - slim: leave out of libraries the GPU code that the requested GPUs do not run
 - slim_wheel: slim a wheel, or a package in an environment
 - variant_metadata: write and read what a wheel is a variant for, in the format of a draft

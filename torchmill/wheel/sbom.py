@@ -28,7 +28,7 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 from packaging.requirements import InvalidRequirement, Requirement
 
-from torchmill.wheel import statement
+from torchmill.wheel import sbom_vulnerabilities, statement
 from torchmill.wheel.statement import Material
 
 # Names of properties.
@@ -84,9 +84,11 @@ def compose_sbom(manifest: Mapping[str, Any], metadata: bytes, digests: Mapping[
         type=ComponentType.APPLICATION,
         bom_ref="torchmill",
     )
+    known = manifest.get("vulnerabilities", ())
     bom = Bom(
         metadata=BomMetaData(component=wheel, tools=ToolRepository(components=[suite])),
         components=[*materials, *required],
+        vulnerabilities=sbom_vulnerabilities.make_statements(known, str(wheel.bom_ref.value)),
     )
     bom.register_dependency(wheel, [*contents, *required])
     document = json.loads(JsonV1Dot6(bom).output_as_string())
@@ -109,6 +111,11 @@ def compose_inner_sbom(
     # commit give the same wheel. The repository is known if the commit is proven to be the
     # release's.
     inner_manifest["source"] = manifest.get("repository", "")
+    # Of the known vulnerabilities only those that a patch fixes: what else is known depends on the
+    # day, and two builds of the same contents must not differ by it.
+    known = manifest.get("vulnerabilities", ())
+    fixed = [entry for entry in known if entry["state"] == sbom_vulnerabilities.FIXED]
+    inner_manifest["vulnerabilities"] = fixed
     return compose_sbom(inner_manifest, metadata, digests)
 
 
@@ -133,6 +140,7 @@ def _wheel_component(manifest: Mapping[str, Any], headers: Message) -> Component
     is_text = "\n" in licence or len(licence) > _LONGEST_LICENCE_CHARACTERS
     if is_text or licence == "UNKNOWN":
         licence = ""
+    patches = list(sbom_vulnerabilities.backported_patches(manifest.get("vulnerabilities", ())))
     properties = []
     if "identifier" in manifest:
         properties.append(Property(name=IDENTIFIER_PROPERTY, value=manifest["identifier"]))
@@ -144,6 +152,7 @@ def _wheel_component(manifest: Mapping[str, Any], headers: Message) -> Component
         purl=purl,
         hashes=_sha256_hashes(manifest.get("sha256")),
         licenses=_parse_licence(licence),
+        pedigree=Pedigree(patches=patches) if patches else None,
         properties=properties,
     )
 
