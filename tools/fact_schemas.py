@@ -179,6 +179,7 @@ VALUES: dict[str, Schema] = {
     "WheelNames": _texts(
         _text(rf"^({toml_reader.WHEEL_NAME.pattern})?$", "spam-1.0-py3-none-any.whl")
     ),
+    "Addresses": _texts(_text(rf"^({toml_reader.ADDRESS_START}|$)", "https://example.org")),
     "tuple[str, ...]": _texts(_STRING),
     "tuple[int, ...]": {"type": "array", "items": _INTEGER},
     "tuple[tuple[str, ...], ...]": {"type": "array", "items": _texts(_STRING)},

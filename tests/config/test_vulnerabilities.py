@@ -59,7 +59,11 @@ def test_without_the_file_nothing_is_known(folder: Path) -> None:
         (('"torch"', '"torhc"'), "unknown package 'torhc'"),
         (('"critical"', '"grave"'), "'severity' is 'grave', expected one of critical"),
         (("affected =", "afected ="), "did you mean"),
-        (("https://example.org/1", "example.org"), "'example.org' in 'sources' is no address"),
+        (('affected = "<2.0"', ""), "'affected' is missing"),
+        (
+            ("https://example.org/1", "example.org"),
+            "'sources' has 'example.org', expected an address",
+        ),
         (("title =", 'fixed = "1.9"\ntitle ='), "'fixed' is 1.9, which 'affected' has as well"),
         (('["https://example.org/1"]', "[]"), "'sources' is empty"),
     ],

@@ -72,6 +72,7 @@ def test_a_sound_wheel_passes_each_check(sound: Path) -> None:
     verdict = agreement.examine_wheel(sound)
     assert verdict.problems == ()
     names = ["wheel", "contents", "tags", "manifest", "statement", "SBOM", "inner SBOM"]
+    names.append("advisories")
     assert [check.name for check in verdict.checks] == names
     verdict.require()
 
@@ -634,12 +635,26 @@ def test_missing_files_are_refused(tmp_path: Path) -> None:
         verify.verify_wheels(layout, wheel=[str(tmp_path / "x.whl.json")])
 
 
+def test_a_fix_that_an_sbom_claims_without_its_patch_is_a_problem(wheel: Path) -> None:
+    def claim(document: dict[str, Any]) -> None:
+        document["vulnerabilities"] = [
+            {
+                "id": "CVE-2000-1",
+                "analysis": {"state": "resolved_with_pedigree"},
+                "properties": [{"name": "torchmill:patch", "value": "torch/absent.patch"}],
+            }
+        ]
+
+    edit(sbom_of(wheel), claim)
+    assert "CVE-2000-1 is said to be fixed by torch/absent.patch" in "\n".join(problems_of(wheel))
+
+
 def test_the_task_prints_a_line_for_each_check_and_ends_with_14(
     wheel: Path, tmp_path: Path
 ) -> None:
     done = commands.run("invoke", "verify", str(wheel), home=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 9
+    assert len(done.stdout.splitlines()) == 10
     edit(sbom_of(wheel), lambda document: document.update(bomFormat="SPDX"))
     done = commands.run("invoke", "verify", "--json", str(wheel), home=tmp_path)
     assert done.returncode == DeliveryError.exit_code

@@ -63,6 +63,20 @@ BESIDE: dict[str, Any] = {
     "packages/base.toml": BASE,
     "releases/1.9.0.toml": {"base": RELEASE},
     "kinds/base.toml": {"after": "base", "memory_per_job": "1 GiB", "disk": "1 GiB"},
+    "vulnerabilities.toml": {
+        "read": "2026-12-01",
+        "vulnerability": [
+            {
+                "id": "CVE-2000-1",
+                "package": "mine",
+                "title": "base",
+                "affected": "<2",
+                "severity": "low",
+                "kind": "wrong result",
+                "sources": ["https://example.org"],
+            }
+        ],
+    },
     "known_names.toml": {"names": {"base": "library: base"}},
 }
 # Values that must be names of something; any other text is "base", the name of the package.
@@ -70,6 +84,9 @@ NAMES: dict[str, Any] = {
     "arches": ["x86_64"],
     "built": ["cpu"],
     "session": "mine",
+    "id": "CVE-2000-1",
+    "aliases": ["PYSEC-2000-1"],
+    "fixes": ["CVE-2000-1"],
 }
 # Names of tables that are not called "12.4".
 TABLES = {"arches": "x86_64", "release": "base", "upstream_tests": "base"}
@@ -83,6 +100,13 @@ ONLY_THE_READER = {
     # The table of a package that others are built against has no other to take them from.
     ("release", "pythons"),
     ("release", "arches"),
+    # A rule that fixes something does it by patches, and only such a rule is proven.
+    ("package", "patches"),
+    ("package", "fixes"),
+    ("kind", "patches"),
+    ("kind", "fixes"),
+    ("vulnerabilities", "sources"),  # it needs one
+    ("vulnerabilities", "affected"),  # it needs bounds
 }
 ONLY_THE_SCHEMA = {
     # A session reads the tests of its own package alone.

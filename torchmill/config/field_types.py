@@ -21,3 +21,4 @@ InstallTemplate = str  # with {file}, {version}, {release}, {torch}, {variant}
 VersionTemplate = str  # with {version}, {torch}, {requires}, {jobs}
 CompilerTemplate = str  # with {major}
 WheelNames = tuple[str, ...]  # of files: "spam-1.0-py3-none-any.whl"
+Addresses = tuple[str, ...]  # that begin with https://

@@ -30,6 +30,7 @@ PYTHON = re.compile(r"\d{1,2}\.\d{1,3}t?", re.ASCII)
 COMMIT = re.compile(r"[0-9a-f]{40}")
 VERSION_NAMES = ("version", "torch", "requires", "jobs")
 INSTALL_NAMES = ("file", "version", "release", "torch", "variant")
+ADDRESS_START = "https://"
 WHEEL_NAME = re.compile(r"[^\s/\\-]+(-[^\s/\\-]+){4,}\.whl")
 
 
@@ -330,6 +331,15 @@ def _wheel_names(table: TomlTable, key: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _addresses(table: TomlTable, key: str) -> tuple[str, ...]:
+    """Take a list of addresses; one that does not begin with https:// is a problem."""
+    addresses = table.texts(key)
+    for address in addresses:
+        if address and not address.startswith(ADDRESS_START):
+            table.note_problem(f"'{key}' has '{address}', expected an address, '{ADDRESS_START}…'")
+    return addresses
+
+
 def _number_range(table: TomlTable, key: str) -> CostRange:
     """Take { low = 1.8, high = 7.3 }."""
     inner = table.table(key)
@@ -364,6 +374,7 @@ READERS: dict[str, Reader] = {
     "SpecifierSet": TomlTable.bounds,
     "SpecifierSet | None": TomlTable.specifier,
     "WheelNames": _wheel_names,
+    "Addresses": _addresses,
     "tuple[str, ...]": TomlTable.texts,
     "tuple[int, ...]": TomlTable.counts,
     "tuple[tuple[str, ...], ...]": _commands,

@@ -482,7 +482,7 @@ def _check_vulnerabilities(wheel: FinishedWheel) -> AgreementCheck:
     """
     from torchmill.wheel import sbom, sbom_vulnerabilities
 
-    name = "known flaws"
+    name = "advisories"
     try:
         document, _ = _read_object(dist_files.document_path(wheel.path, dist_files.SBOM_SUFFIX), "")
         if document is None:
