@@ -21,7 +21,18 @@ ROOT = Path(__file__).parents[2]
 # tests/support imports press_support, which pytest finds through `pythonpath` in pyproject.toml.
 sys.path.append(str(ROOT / "packages/millpress/tests"))
 
-from tests.faults import archives, connections, disks, flaky, hangs, inputs, kills, losses  # noqa: E402
+from tests.faults import (  # noqa: E402
+    archives,
+    connections,
+    disks,
+    doors,
+    flaky,
+    hangs,
+    inputs,
+    kills,
+    losses,
+    repositories,
+)
 from tests.faults.tally import Tally, all_failures  # noqa: E402
 
 SEED = 20261124  # that of the recorded runs in docs/measurements/index.md
@@ -55,20 +66,33 @@ def attack_by_kills(count: int, seed: int) -> Iterator[Tally]:
     yield kills.attack_by_kills(count, seed)
 
 
+def attack_doors(count: int, seed: int) -> Iterator[Tally]:
+    """Kill `count` runs of each command that is a door."""
+    for name in doors.DOORS:
+        yield doors.attack_door(name, count, seed)
+
+
 def attack_by_losses(count: int, seed: int) -> Iterator[Tally]:
     """Spoil `count` files or folders of the sample."""
     yield losses.attack_by_losses(count, seed)
+
+
+def attack_by_repositories(count: int, seed: int) -> Iterator[Tally]:
+    """Run `count` commands in hostile repositories, under strace."""
+    yield repositories.attack_by_repositories(count, seed)
 
 
 ATTACKS: dict[str, tuple[Attack, int]] = {  # by class, with its usual number of cases
     "archives": (archives.attack_archives, 150),
     "connections": (attack_connections, 30),
     "disks": (attack_disks, 72),
+    "doors": (attack_doors, 60),
     "flaky": (attack_flaky, 100),
     "hangs": (attack_by_hangs, 60),
     "inputs": (inputs.attack_inputs, 40),
     "kills": (attack_by_kills, 400),
     "losses": (attack_by_losses, 170),
+    "repositories": (attack_by_repositories, 400),
 }
 
 

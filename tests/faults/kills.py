@@ -164,7 +164,7 @@ def _finish_after_kill(
 ) -> str:
     """Wait for the processes of a killed session, run it again to its end, and return the outcome."""
     killed = time.monotonic()
-    while commands := _running_commands(sample.folder):
+    while commands := running_commands(sample.folder):
         if time.monotonic() - killed > LAST_PROCESS_SECONDS:
             return f"after {LAST_PROCESS_SECONDS:.0f} s there still runs {commands}"
         time.sleep(0.1)
@@ -189,7 +189,7 @@ def list_files(home: Path) -> set[str]:
     return names
 
 
-def _running_commands(folder: Path) -> list[str]:
+def running_commands(folder: Path) -> list[str]:
     """Return the commands of running processes that were started for homes below a folder."""
     commands = []
     for process in psutil.process_iter():
