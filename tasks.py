@@ -418,7 +418,6 @@ def build(
     """
     from torchmill.commands.build import build_wheels
     from torchmill.commands.build_request import BuildRequest, SourceWishes
-    from torchmill.commands.new_torch import build_family
     from torchmill.plan.package_request import split_torch
 
     is_family = new_torch or json
@@ -437,6 +436,8 @@ def build(
         dry_run=dry_run,
     )
     if is_family:
+        from torchmill.commands.new_torch import build_family
+
         unfit = {"--host": host, "--json": "" if new_torch else "json"}
         output = build_family(load_facts(), marked_layout(), request, unfit=unfit, json=json)
     else:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from millguard.timeline import UnitRun, parse_record
 
-from torchmill.config import facts_reader
+from torchmill.config import remembered_facts
 from torchmill.core.paths import CHECKOUT
 from torchmill.plan.compile_costs import release_costs
 from torchmill.toolchain import shards
@@ -110,7 +110,7 @@ def main() -> None:
     start = cpu_seconds()
     ninja = shards.Ninja(options.ninja, ["-C", str(options.build), "install"])
     names = ninja.objects_to_share()
-    known_units = facts_reader.load_facts(CHECKOUT).costs.known_units
+    known_units = remembered_facts.load_facts(CHECKOUT).costs.known_units
     units = release_costs(known_units, options.package, options.release)
     patterns = [(unit.pattern, unit.seconds) for unit in units if unit.seconds]
     shipped_costs = {name: shards.expected_seconds(name, patterns) for name in names}

@@ -10,7 +10,7 @@ from typing import Any
 
 from torchmill.config.build import CPU
 from torchmill.config.costs import MeasuredRun
-from torchmill.config.facts_reader import load_facts
+from torchmill.config.remembered_facts import load_facts
 from torchmill.core.strict_json import parse_json
 from torchmill.core.units import format_bytes
 from torchmill.host.own_runs import read_own_runs

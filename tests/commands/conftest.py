@@ -10,7 +10,7 @@ from invoke import Exit, Program
 import tasks
 from tests.support.commands import InvokeHere
 from torchmill.commands import command_line
-from torchmill.config import facts_reader
+from torchmill.config import remembered_facts
 from torchmill.config.facts import Facts
 from torchmill.core import exits, reaper
 from torchmill.core.exits import exit_with_error
@@ -26,7 +26,7 @@ def invoke(
     """Return what runs a line after "invoke" in a checkout below `tmp_path`, in which nothing was made."""
     monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(facts_reader, "load_facts", lambda _: shipped)
+    monkeypatch.setattr(remembered_facts, "load_facts", lambda _: shipped)
     monkeypatch.setattr(reaper, "watch_run", lambda: None)  # of a run that is a process
     monkeypatch.delenv("TORCHMILL_TAG", raising=False)
     monkeypatch.setenv("TORCHMILL_PROBE", "off")

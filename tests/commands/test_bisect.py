@@ -21,7 +21,7 @@ from tests.support.source_upstream import git
 from torchmill.commands import bisect
 from torchmill.commands.bisect import CommitSearch, SearchRecord
 from torchmill.commands.command import CommandOutput
-from torchmill.config.facts_reader import load_facts
+from torchmill.config.remembered_facts import load_facts
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.history import CommitHistory
 

@@ -158,7 +158,7 @@ def test_plan_as_json_for_a_described_host(tmp_path: Path) -> None:
     }
     assert set(plan["environment"]) == {"set", "passed"}
     assert plan["wheel"] == "torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_aarch64.whl"
-    assert files_in(tmp_path) == ["facts.json"], (
+    assert files_in(tmp_path) == ["facts.json", "facts.pickle"], (
         "a plan writes nothing but what it remembers of the facts"
     )
 
@@ -311,7 +311,7 @@ def test_jobs_tell_what_binds(tmp_path: Path) -> None:
         "warning: the largest compiles",
     ):
         assert word in done.stdout
-    assert files_in(tmp_path) == ["facts.json"], (
+    assert files_in(tmp_path) == ["facts.json", "facts.pickle"], (
         "it writes nothing but what it remembers of the facts"
     )
 

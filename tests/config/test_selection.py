@@ -75,7 +75,7 @@ def test_sessions_are_remembered_until_facts_or_selection_change(
     before = list_sessions(ROOT, "x86_64", None)
     with monkeypatch.context() as unread:
         unread.setattr(
-            "torchmill.config.facts_reader.load_facts", lambda _: pytest.fail("read again")
+            "torchmill.config.remembered_facts.load_facts", lambda _: pytest.fail("read again")
         )
         assert list_sessions(ROOT, "x86_64", None) == before
     assert {session.tag for session in list_sessions(ROOT, "x86_64", "v1.0.0").sessions} == {

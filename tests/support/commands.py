@@ -56,8 +56,11 @@ def _fill_cache(tool: str, home: Path) -> None:
     """Copy into the cache of a home what a command would compute, unless it is there."""
     if warm_home is None or not home.is_dir():
         return
-    facts, sessions = CACHE_FILES[:2]
-    for name in (facts, sessions) if tool == "nox" else (facts,):
+    remembered_facts, facts, sessions = CACHE_FILES[:3]
+    names = [remembered_facts, facts]
+    if tool == "nox":
+        names.append(sessions)
+    for name in names:
         path = home / "cache" / "torchmill" / name
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ import pytest
 from tests.support.commands import ROOT, environment, run
 from tests.support.documents import assert_fits
 from torchmill.cell.context import BuildContext, create_context
-from torchmill.config import facts_reader, selection
+from torchmill.config import remembered_facts, selection
 from torchmill.core.paths import EMPTY_ENVIRONMENTS, Layout
 from torchmill.host import interpreters
 from torchmill.host.native import native_arch
@@ -106,7 +106,7 @@ def in_this_process(
         for name, value in variables.items():
             patch.setenv(name, value)
         patch.setenv("PATH", interpreters.search_path())
-        facts = facts_reader.load_facts(ROOT)
+        facts = remembered_facts.load_facts(ROOT)
         selected = selection.selected_release(facts, Layout.of_checkout(ROOT))
         cell = cell_lookup.find_cell(facts, session, native_arch(), selected)
         venv = sample.envs / session.replace(".", "-")

@@ -30,7 +30,7 @@ import requests
 from tools.fact_schemas import schema_line
 from tools.syntax.torch_headers import provide_headers
 from torchmill.cell.environment import fill_placeholders
-from torchmill.config import facts_reader
+from torchmill.config import remembered_facts
 from torchmill.config.facts import Facts
 from torchmill.config.parsed import FILE, ParsedSource
 from torchmill.config.release_lookup import base_package, find_release
@@ -375,7 +375,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=CHECKOUT / ".torchmill" / "parsed")
     parser.add_argument("--write", action="store_true", help="write the facts, and parse nothing")
     options = parser.parse_args()
-    facts = facts_reader.load_facts(CHECKOUT)
+    facts = remembered_facts.load_facts(CHECKOUT)
     if options.write:
         sources = []
         for source in merge_results(facts.parsed, tuple(read_results(options.cache))):

@@ -479,9 +479,9 @@ def marked_layout() -> Layout:
 
 def load_facts() -> "Facts":
     """Return the facts. Files with mistakes are left out, with a warning on standard error."""
-    from torchmill.config import facts_reader
+    from torchmill.config import remembered_facts
 
-    facts = facts_reader.load_facts(CHECKOUT)
+    facts = remembered_facts.load_facts(CHECKOUT)
     for file in facts.left_out:
         sys.stderr.write(as_plain_text(f"warning: {file.warning}\n"))
     return facts

@@ -8,7 +8,6 @@ from torchmill.core.log_reader import read_log
 from torchmill.core.plain_text import as_plain_text
 from torchmill.host.description import load_host
 from torchmill.host.host import Host
-from torchmill.plan.diagnosis.collected_host import read_collected_host
 
 
 def load_described_host(host: str, collect_env: str) -> Host | None:
@@ -26,6 +25,8 @@ def load_described_host(host: str, collect_env: str) -> Host | None:
         return load_host(Path(host))
     if not collect_env:
         return None
+    from torchmill.plan.diagnosis.collected_host import read_collected_host
+
     collected = read_collected_host(read_log(collect_env), collect_env)
     for note in collected.notes:
         sys.stderr.write(as_plain_text(f"{note}\n"))

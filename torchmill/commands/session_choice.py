@@ -200,12 +200,12 @@ def list_other_sessions(call: NoxCall, layout: Layout) -> OtherSessions:
     """
     if not any(_CONTAINER_NAME.fullmatch(name) for name in call.names):
         return OtherSessions([], [])
-    from torchmill.config import facts_reader
+    from torchmill.config import remembered_facts
     from torchmill.config.release_lookup import base_package
     from torchmill.plan import cell_lookup
     from torchmill.plan.crossing import is_crossed
 
-    facts = facts_reader.load_facts(CHECKOUT)
+    facts = remembered_facts.load_facts(CHECKOUT)
     base = base_package(facts).name
     selected = selection.selected_release(facts, layout)
 
@@ -228,10 +228,10 @@ def load_cell(name: str, layout: Layout) -> tuple[Facts, Cell]:
 
     Raises UnknownReleaseError for a name that no session has; the message says which is near.
     """
-    from torchmill.config import facts_reader
+    from torchmill.config import remembered_facts
     from torchmill.plan import cell_lookup
 
-    facts = facts_reader.load_facts(CHECKOUT)
+    facts = remembered_facts.load_facts(CHECKOUT)
     selected = selection.selected_release(facts, layout)
     return facts, cell_lookup.find_cell(facts, name, native_arch(), selected)
 

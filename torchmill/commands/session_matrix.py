@@ -116,8 +116,8 @@ def matrix_session(facts: Facts, cell: Cell, native: str) -> MatrixSession:
 
 def _compute_sessions(root: Path, arch: str, tag: str | None) -> str:
     """Return the `SessionList` as JSON: the text that is remembered."""
-    from torchmill.config.facts_reader import load_facts
     from torchmill.config.release_lookup import base_package, find_release
+    from torchmill.config.remembered_facts import load_facts
     from torchmill.plan.matrix import buildable_cells
 
     facts = load_facts(root)

@@ -323,11 +323,11 @@ def build_in_container(session: NoxSession, facts: "Facts", cell: "Cell", name: 
 def try_on_gpu(session: NoxSession) -> None:
     """Try wheels on this machine's GPU: those named after --, else the newest with CUDA."""
     from torchmill.commands.gpu import try_wheels
-    from torchmill.config import facts_reader
+    from torchmill.config import remembered_facts
 
     with end_with_message(session):
         paths = [str(Path(session.invoked_from, word)) for word in session.posargs]
-        table = try_wheels(CHECKOUT, facts_reader.load_facts(CHECKOUT), paths)
+        table = try_wheels(CHECKOUT, remembered_facts.load_facts(CHECKOUT), paths)
         session.log(f"tried on the GPU\n{table}")
 
 

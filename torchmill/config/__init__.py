@@ -29,6 +29,7 @@
 - release_lookup: find releases in the facts: by tag, by the torch that they go with, the newest
 - release_reader: read the files of releases: a table for each package, those of dependents after
   their base
+- remembered_facts: the facts of a checkout, from a file in the user's cache if none has changed
 - rule: rules of packages: their conditions, and their effects on a build
 - selection: the selected release: the tag that TORCHMILL_TAG names, or that `invoke fetch` recorded
 - served_gpus: tell which GPUs device code runs on: code of the same major version, and PTX

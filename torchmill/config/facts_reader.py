@@ -54,24 +54,10 @@ from torchmill.config.wheel_code import (
     WheelCode,
 )
 from torchmill.core.errors import ConfigError
-from torchmill.core.paths import Layout, facts_folder
 from torchmill.core.stat_cache import StatCache
 
 T = TypeVar("T")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-
-
-def load_facts(root: Path) -> Facts:
-    """Return the usable facts of a checkout, or of the folder that TORCHMILL_CONFIGS names.
-
-    The contents of the files are remembered in the user's cache. Raises ConfigError as
-    `read_usable_facts` does.
-    """
-    cache = StatCache(Layout.of_checkout(root).facts_cache)
-    try:
-        return read_usable_facts(facts_folder(root), cache)
-    finally:
-        cache.save()
 
 
 def read_facts(folder: Path) -> Facts:

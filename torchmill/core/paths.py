@@ -22,7 +22,7 @@ CHECKOUT = IMPORT_FOLDER / INSTALLED_SUITE if IS_INSTALLED else IMPORT_FOLDER
 CONTAINER_ARCH = "TORCHMILL_CONTAINER_ARCH"
 # Names in the user's cache.
 EMPTY_ENVIRONMENTS = "environments"  # new environments, and tools, that are copied into builds
-CACHE_FILES = ("facts.json", "sessions.json", "stat-cache.json")
+CACHE_FILES = ("facts.pickle", "facts.json", "sessions.json", "stat-cache.json")
 HOMES = "homes"  # the records of folders whose state is the user's
 CONFIGS = "configs"  # the shipped facts together with those of a project
 PROOFS_CACHE = "upstream-tests"  # results of upstream's tests of published wheels
@@ -76,9 +76,10 @@ class Layout:
 
     # In the user's cache.
     environments = _Below("cache", EMPTY_ENVIRONMENTS)
-    facts_cache = _Below("cache", CACHE_FILES[0])  # the parsed TOML files of the facts
-    sessions_cache = _Below("cache", CACHE_FILES[1])  # the sessions of the matrix
-    stat_cache = _Below("cache", CACHE_FILES[2])  # digests of files by their stat
+    remembered_facts = _Below("cache", CACHE_FILES[0])  # all facts, read and checked
+    facts_cache = _Below("cache", CACHE_FILES[1])  # the parsed TOML files of the facts
+    sessions_cache = _Below("cache", CACHE_FILES[2])  # the sessions of the matrix
+    stat_cache = _Below("cache", CACHE_FILES[3])  # digests of files by their stat
     # In the checkout.
     dist = _Below("root", "dist")  # verified wheels
     conda = _Below("dist", "conda")  # conda packages of them, in a folder for each platform

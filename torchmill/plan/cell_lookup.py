@@ -77,16 +77,11 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     ImpossibleBuildError instead on a machine that no fact describes, and ConfigError if the facts
     of its package have mistakes.
     """
-    # Identifiers are never parsed: those of all builds are compared with the name.
-    builds: dict[str, Build] = {}
-    for package in facts.packages.values():
-        for build in matrix.all_builds(facts, package):
-            builds[build.identifier(native)] = build
     # A user may name this machine's arch too, which identifiers leave out.
     identifier = identifier.removesuffix(f"-{native}")
-    if identifier not in builds:
-        raise _unknown_build(facts, identifier, builds, native, selected)
-    build = builds[identifier]
+    build = _named_build(facts, identifier, native)
+    if build is None:
+        raise _unknown_build(facts, identifier, native, selected)
     if not facts.releases[build.package]:
         raise UnknownReleaseError(
             f"no release of {build.package} is described: [[release]] in "
@@ -101,14 +96,22 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     return build
 
 
+def _named_build(facts: Facts, identifier: str, native: str) -> Build | None:
+    """Return the build with an identifier, possible or not; None if there is none."""
+    # Identifiers are never parsed: those of all builds of a package are compared with the name.
+    for package in facts.packages.values():
+        if not identifier.startswith(f"{package.session}-"):
+            continue
+        for build in matrix.all_builds(facts, package):
+            if build.identifier(native) == identifier:
+                return build
+    return None
+
+
 def _unknown_build(
-    facts: Facts,
-    identifier: str,
-    builds: Iterable[str],
-    native: str,
-    selected: Release | None,
+    facts: Facts, identifier: str, native: str, selected: Release | None
 ) -> UnknownReleaseError:
-    """Return the error for a name that is not among `builds`, the identifiers of all builds.
+    """Return the error for a name that is no build's identifier.
 
     Raises ConfigError instead if facts about the package have mistakes and were left out,
     ImpossibleBuildError on a machine that no fact describes.
@@ -124,7 +127,11 @@ def _unknown_build(
         if not hint:
             hint = _suggest_cells(facts, spelling, native, selected)
         if not hint:
-            hint = did_you_mean(spelling, [*builds, *facts.packages], _SUGGESTIONS)
+            identifiers: list[str] = []
+            for package in facts.packages.values():
+                for build in matrix.all_builds(facts, package):
+                    identifiers.append(build.identifier(native))
+            hint = did_you_mean(spelling, [*identifiers, *facts.packages], _SUGGESTIONS)
         message = f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)"
     return UnknownReleaseError(message, code="unknown-build")
 

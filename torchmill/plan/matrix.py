@@ -169,8 +169,9 @@ def all_builds(facts: Facts, package: Package) -> Iterator[Build]:
 
     Some of them are possible with no release.
     """
+    pythons = all_pythons(facts)
     for arch in facts.arches:
-        yield from _combine_axes(package, arch, all_pythons(facts), facts.toolkits)
+        yield from _combine_axes(package, arch, pythons, facts.toolkits)
 
 
 def _combine_axes(

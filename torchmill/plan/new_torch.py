@@ -6,6 +6,7 @@ not. A torch is new if it is newer than every completed release.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -17,7 +18,9 @@ from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package
 from torchmill.config.versions import python_key
 from torchmill.core.errors import ConfigError, UnknownReleaseError
-from torchmill.fetch.package_index import IndexFile
+
+if TYPE_CHECKING:
+    from torchmill.fetch.package_index import IndexFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ def newest_completed(facts: Facts) -> Release:
     return (completed or releases)[-1]
 
 
-def torches_on_index(facts: Facts, files: Iterable[IndexFile], arch: str) -> list[IndexTorch]:
+def torches_on_index(facts: Facts, files: "Iterable[IndexFile]", arch: str) -> list[IndexTorch]:
     """Return the releases of torch among the files of an index, with wheels for an arch or not.
 
     The newest is first. Pre-releases, source archives and withdrawn files do not count.

@@ -5,9 +5,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from torchmill.commands.add.command import OWN_FACTS, add_package
 from torchmill.commands.terminal import agree
-from torchmill.config import facts_reader
+from torchmill.config import remembered_facts
 from torchmill.config.facts import Facts
 from torchmill.config.own_facts import merge_facts
 from torchmill.core.console import format_for_user
@@ -31,6 +30,9 @@ def offer_drafts(
     if not asks or not sys.stdin.isatty():
         return facts
     undescribed = undescribed_packages(facts, names)
+    if undescribed:
+        # It imports all that reads and tries sources, which few builds need.
+        from torchmill.commands.add.command import add_package
     for name in undescribed:
         question = (
             f"torchmill has no facts about {name}. Draft them (`invoke add {name}`: downloads its "
@@ -52,9 +54,11 @@ def offer_drafts(
 
 def _read_anew(layout: Layout) -> Facts:
     """Return the facts after a draft was written; an installed suite merges them anew."""
+    from torchmill.commands.add.command import OWN_FACTS
+
     own_facts = os.environ.get(OWN_FACTS)
     if own_facts:
         merged = merge_facts(Path(own_facts), CHECKOUT / "build_configs", layout.cache / CONFIGS)
         # For the sessions, too, which this command will start.
         os.environ["TORCHMILL_CONFIGS"] = str(merged or CHECKOUT / "build_configs")
-    return facts_reader.load_facts(CHECKOUT)
+    return remembered_facts.load_facts(CHECKOUT)
