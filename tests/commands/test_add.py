@@ -417,7 +417,7 @@ def test_a_terminal_is_asked_before_a_stranger_is_drafted(
 
     new_facts = replace(shipped)
     monkeypatch.setattr(offer, "agree", agree)
-    monkeypatch.setattr(offer, "add_package", add)
+    monkeypatch.setattr(command, "add_package", add)
     monkeypatch.setattr(offer, "_read_anew", lambda _: new_facts)
     layout = Layout(tmp_path, tmp_path)
     arguments = (shipped, layout, ["spamandeggs", "flash-attn"], "", NO_OPTIONS)

@@ -131,7 +131,7 @@ def test_explain_says_why_not_and_what_instead(tmp_path: Path) -> None:
 
 
 def files_in(folder: Path) -> list[str]:
-    return [path.name for path in folder.rglob("*") if path.is_file()]
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
 def test_plan_as_json_for_a_described_host(tmp_path: Path) -> None:
