@@ -341,6 +341,14 @@ def test_cores_are_a_whole_number(tmp_path: Path, cores: str) -> None:
         load_host(path)
 
 
+@pytest.mark.parametrize("key", ["interpreters", "broken_interpreters", "headless_interpreters"])
+def test_interpreters_are_named_by_their_versions(tmp_path: Path, key: str) -> None:
+    head = 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "1 GiB"\n'
+    path = write_description(tmp_path, f'{head}[{key}]\npython3 = "/usr/bin/python3"\n')
+    with refused("invalid-host-file"):
+        load_host(path)
+
+
 def test_a_missing_or_broken_description_is_named(tmp_path: Path) -> None:
     with refused("host-file-missing"):
         load_host(tmp_path / "gone.toml")

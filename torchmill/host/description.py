@@ -14,7 +14,7 @@ from typing import Any
 from torchmill.config.distributions import WITH_MUSL, usual_managers
 from torchmill.config.gpu import Gpu
 from torchmill.config.linux_distribution import LinuxDistribution
-from torchmill.config.toml_reader import TomlTable, read_toml
+from torchmill.config.toml_reader import PYTHON, TomlTable, read_toml
 from torchmill.config.versions import is_version
 from torchmill.core.errors import ConfigError
 from torchmill.core.system_errors import report_unwritable
@@ -136,6 +136,18 @@ def _check_host(table: TomlTable, host: Host) -> None:
             table.note_problem(
                 f"'capability' of '{gpu.name}' is '{gpu.capability}', expected one such as '8.6'"
             )
+    interpreters = {
+        "interpreters": host.interpreters.paths,
+        "broken_interpreters": host.interpreters.broken,
+        "headless_interpreters": host.interpreters.without_headers,
+        "translated_interpreters": host.interpreters.translated,
+    }
+    for key, paths in interpreters.items():
+        for python in paths:
+            if not PYTHON.fullmatch(python):
+                table.note_problem(
+                    f"'{key}' has '{python}', which is not a Python such as '3.10' or '3.13t'"
+                )
     for problem in contradictions(host):
         table.note_problem(problem)
 
