@@ -148,7 +148,7 @@ def test_the_claim_of_a_guard_that_is_stopped_does_not_count(
     claim = BuildClaim(PHYSICAL_MEMORY, growth=GIB)
     other.write(claim)
     assert mine.read_others(PHYSICAL_MEMORY).growth == GIB
-    long_ago = time.time() - 2 * STALE_SECONDS
+    long_ago = time.monotonic() - 2 * STALE_SECONDS
     os.utime(other._path, (long_ago, long_ago))
     assert mine.read_others(PHYSICAL_MEMORY) == NOBODY
     monkeypatch.setattr(shared_board, "TOUCH_SECONDS", 0.0)

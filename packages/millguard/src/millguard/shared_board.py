@@ -8,8 +8,9 @@ give the same bytes away.
 
 A claim is valid while its guard holds a lock on its file. The kernel releases that lock when the
 guard ends, however it ends, so a claim never outlives its build. A guard that is stopped, as when
-Slurm suspends a job, keeps the lock: so each guard also touches its file now and then, and claims in
-files that nobody touches do not count.
+Slurm suspends a job, keeps the lock: so each guard also dates its file now and then, and claims in
+files with an old date do not count. The dates are those of the monotonic clock, which all processes
+of a machine share: somebody may set the other clock.
 """
 
 import contextlib
@@ -165,8 +166,7 @@ class SharedBoard:
         if claim == self._written_claim:
             if now - self._touched_at > TOUCH_SECONDS:
                 self._touched_at = now
-                with contextlib.suppress(OSError):
-                    os.utime(self._claim_file)
+                self._date(now)
             return
         line = json.dumps(_values(claim), separators=(",", ":")).encode()
         with contextlib.suppress(OSError):  # a full disk: other builds see the last claim, or none
@@ -175,6 +175,12 @@ class SharedBoard:
             os.ftruncate(self._claim_file, len(line))
             self._written_claim = claim
             self._touched_at = now
+        self._date(now)
+
+    def _date(self, now: float) -> None:
+        """Give the file of this build's claim a date of the monotonic clock."""
+        with contextlib.suppress(OSError):
+            os.utime(self._claim_file, (now, now))
 
     def close(self) -> None:
         """Take back this build's claim."""
@@ -216,7 +222,7 @@ def _read_living_claim(file: Path) -> BuildClaim | None:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             file.unlink(missing_ok=True)  # its lock was free: its guard has ended
             return None
-        if time.time() - status.st_mtime > STALE_SECONDS:
+        if time.monotonic() - status.st_mtime > STALE_SECONDS:
             return None
         return _parse_claim(os.read(descriptor, _LONGEST_CLAIM_BYTES))
     except OSError:
