@@ -36,6 +36,16 @@ def run(code: str) -> tuple[list[str], str]:
     return lines, log.getvalue()
 
 
+def test_the_age_of_a_process_needs_no_clock_that_can_be_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    age = process.own_age()
+    assert 0 < age < 86400
+    if sys.platform == "linux":
+        monkeypatch.setattr("torchmill.core.process.time.time", lambda: 0.0)
+    assert age <= process.own_age() < age + 600
+
+
 def test_capture_returns_stdout_only() -> None:
     assert capture(python("import sys; print('yes'); print('no', file=sys.stderr)")) == "yes\n"
 

@@ -134,6 +134,17 @@ def test_retry_after_is_seconds_or_a_date() -> None:
     assert requested_pause({}) == 0
 
 
+def test_a_date_is_compared_with_the_servers_own() -> None:
+    """The clock of this machine may be a day behind, or ahead."""
+    now = datetime.now(UTC) + timedelta(days=1)
+    headers = {
+        "Retry-After": format_datetime(now + timedelta(seconds=7), usegmt=True),
+        "Date": format_datetime(now, usegmt=True),
+    }
+    assert requested_pause(headers) == 7
+    assert requested_pause({**headers, "Date": "soon"}) == 0
+
+
 def test_an_error_of_torchmill_says_itself_that_it_may_pass() -> None:
     error = NetworkError("host is away (no answer): try again", code="host-unreachable")
     assert retries.judge_error(error) is None

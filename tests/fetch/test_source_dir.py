@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import tarfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,11 @@ from torchmill.fetch.source.fetcher import fetch_source
 from torchmill.fetch.source.request import SourceRequest
 from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import RECORD, SourceDir, SourceProof, read_record
-from torchmill.fetch.source.verification import check_source, verify_source
+from torchmill.fetch.source.verification import (
+    check_source,
+    touched_since_check,
+    verify_source,
+)
 
 
 @pytest.fixture
@@ -191,3 +196,15 @@ def test_a_change_during_the_copy_is_noticed(
     assert (
         fetch_source(request, layout(tmp_path), SilentProgress()).path / "setup.py"
     ).read_text() == "twenty\n"
+
+
+def test_a_record_from_the_future_proves_nothing(unpacked: Source) -> None:
+    """After the clock was set back, an edit is older than the record."""
+    folder = unpacked.path.parent
+    later = time.time() + 1
+    while touched_since_check(folder) and time.time() < later:  # the files were written just now
+        os.utime(folder / RECORD)
+    assert not touched_since_check(folder)
+    tomorrow = time.time() + 86400
+    os.utime(folder / RECORD, (tomorrow, tomorrow))
+    assert touched_since_check(folder)

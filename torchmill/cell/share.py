@@ -9,19 +9,16 @@ import contextlib
 import json
 import os
 import shlex
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import psutil
-
 from torchmill.cell.context import BuildContext
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import BuildError, UnfinishedBuildError
 from torchmill.core.ninja import EdgePace, unmade_outputs
-from torchmill.core.process import CommandError, TimeUpError, end_after
+from torchmill.core.process import CommandError, TimeUpError, end_after, own_age
 from torchmill.core.strict_json import load_object
 from torchmill.plan.options import format_options
 from torchmill.toolchain import shards
@@ -78,8 +75,7 @@ def report_planned_end(context: BuildContext) -> Iterator[None]:
     remaining_seconds = None
     if options.until is not None:
         # The time of --until counts from the start of this process.
-        began = psutil.Process().create_time()
-        remaining_seconds = options.until - (time.time() - began)
+        remaining_seconds = options.until - own_age()
     try:
         with end_after(remaining_seconds):
             yield

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that makes or unpacks somethin
 NOTICE_SECONDS = 5.0  # after which a line says which program this process waits for
 # The wait for a killed program to end: a driver in the kernel may keep it for ever.
 KILL_SECONDS = 1.0
+_START_FIELD = 19  # of /proc/PID/stat behind the name of the program, counted from 0 (proc(5))
 TAIL_LINES = 200  # lines of output that an error carries
 _SHOWN_CHARACTERS = 200  # of a command that an error names
 # The innermost frame of a Python that crashed, and the words above it:
@@ -251,6 +253,21 @@ def stream(
                 process.stdout.close()
     if process.returncode != 0:
         raise CommandError(argv, process.returncode, "".join(tail))
+
+
+def own_age() -> float:
+    """Return the seconds since this process was started.
+
+    On Linux both times are those of the kernel since the machine was booted, which nobody can set.
+    """
+    try:
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        started = int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+    except (OSError, ValueError, IndexError, AttributeError):  # another system
+        import psutil
+
+        return time.time() - psutil.Process().create_time()
 
 
 class TimeUpError(Exception):

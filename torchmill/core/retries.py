@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from torchmill.core.errors import ConfigError
@@ -124,7 +125,8 @@ def write_line(text: str) -> None:
 def requested_pause(headers: Mapping[str, str]) -> float:
     """Return the seconds that the headers of a response ask to wait; 0.0 without such a header.
 
-    Retry-After is a number of seconds or a date (RFC 9110, 10.2.3).
+    Retry-After is a number of seconds or a date (RFC 9110, 10.2.3), to which the server's own date
+    is compared, because the clock of this machine may be wrong.
     """
     from urllib3.exceptions import InvalidHeader
 
@@ -132,9 +134,13 @@ def requested_pause(headers: Mapping[str, str]) -> float:
     if text is None:
         return 0.0
     try:
-        return _new_retry().parse_retry_after(text)
-    except (InvalidHeader, ValueError, OverflowError):
+        pause = _new_retry().parse_retry_after(text)
+        if not text.strip().isdecimal() and "Date" in headers:
+            wait = parsedate_to_datetime(text) - parsedate_to_datetime(headers["Date"])
+            pause = wait.total_seconds()
+    except (InvalidHeader, ValueError, TypeError, OverflowError):
         return 0.0
+    return max(0.0, pause)
 
 
 def _new_retry() -> "Retry":

@@ -4,10 +4,12 @@ A release belongs to a tag and has assets: the files that were uploaded to it. W
 argument of --to, the wheels of each version of a package go into a release of their own.
 """
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, ClassVar, Self
 from urllib.parse import quote
@@ -201,7 +203,10 @@ def _judge_response(response: requests.Response) -> PassingFailure | None:
         return PassingFailure("it limits the requests", retries.requested_pause(headers))
     end = headers.get("x-ratelimit-reset", "")
     if headers.get("x-ratelimit-remaining") == "0" and end.isdecimal():
-        return PassingFailure("it limits the requests", max(0.0, int(end) - time.time()))
+        now = time.time()
+        with contextlib.suppress(TypeError, ValueError):  # by the server's clock, if it tells it
+            now = parsedate_to_datetime(headers.get("Date", "")).timestamp()
+        return PassingFailure("it limits the requests", max(0.0, int(end) - now))
     return None
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,9 +121,12 @@ def load_examined_source(layout: Layout, package: str, tag: str, cache: StatCach
 
 
 def touched_since_check(folder: Path) -> bool:
-    """Tell whether a file of the source in `folder` was touched after its record was written."""
+    """Tell whether a file of the source in `folder` may have been touched after its record."""
+    record_ns = (folder / RECORD).stat().st_mtime_ns
+    if record_ns > time.time_ns():
+        return True  # the clock was set back: a file that is written now is older than the record
     # A file of the same time as the record may have been written after it.
-    return stat_folder(folder / "tree").changed_ns >= (folder / RECORD).stat().st_mtime_ns
+    return stat_folder(folder / "tree").changed_ns >= record_ns
 
 
 def refetch_command(source: Source, options: str = "") -> str:
