@@ -23,6 +23,7 @@ sys.path.append(str(ROOT / "packages/millpress/tests"))
 
 from tests.faults import (  # noqa: E402
     archives,
+    clocks,
     connections,
     disks,
     doors,
@@ -84,6 +85,7 @@ def attack_by_repositories(count: int, seed: int) -> Iterator[Tally]:
 
 ATTACKS: dict[str, tuple[Attack, int]] = {  # by class, with its usual number of cases
     "archives": (archives.attack_archives, 150),
+    "clocks": (clocks.attack_by_clocks, 24),
     "connections": (attack_connections, 30),
     "disks": (attack_disks, 72),
     "doors": (attack_doors, 60),
