@@ -313,8 +313,10 @@ def _template(*names: str) -> Reader:
 
 
 def _commands(table: TomlTable, key: str) -> tuple[tuple[str, ...], ...]:
-    """Take a list of lists of strings."""
+    """Take a list of lists of strings, none of them empty."""
     commands = table.take(key, list, "a list of commands") or []
+    if [] in commands:
+        table.note_problem(f"'{key}' has an empty command")
     return tuple(table.element(key, command).texts(key) for command in commands)
 
 

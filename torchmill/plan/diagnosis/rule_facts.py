@@ -215,7 +215,8 @@ def _toolkit_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
         if index:
             yield _computed(situation, "cuda_index", index, "cuda")
         targets = [target for target in toolkit.capabilities if target[-1].isdigit()]
-        yield _computed(situation, "cuda_newest_target", targets[-1], "cuda")
+        if targets:
+            yield _computed(situation, "cuda_newest_target", targets[-1], "cuda")
     if torch_cuda:
         fit = "same"
         if cuda.split(".")[:2] != torch_cuda.split(".")[:2]:
