@@ -700,6 +700,14 @@ def _manifest() -> Schema:
     }
     disk = {"tree": whole("bytes"), "outputs": whole("bytes"), "environment": whole("bytes")}
     stages = {stage: of_class(StageRecord) for stage in STAGES}
+    debug_info = {
+        "file": text("its name"),
+        "sha256": text("its digest"),
+        "size": whole("bytes"),
+        "level": text("full, or lines"),
+        "reduced": flag("whether dwz removed what it says twice"),
+        "libraries": names("library in the wheel -> its build ID"),
+    }
     keys = {
         "identifier": text("the session"),
         "wheel": text("the name of the file"),
@@ -759,6 +767,7 @@ def _manifest() -> Schema:
             {"codec": text("the library and level"), "kept": whole("bytes that were copied")},
             ["kept"],
         ),
+        "debug_info": record("the archive beside it, with debug information", debug_info),
         "unlike": texts("differences from wheels of the same version"),
         "checks": by_name(of_class(CheckResult), "by the name of a check"),
         "device_code": by_name(sizes, "by library"),

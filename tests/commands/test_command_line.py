@@ -55,7 +55,7 @@ def test_the_help_of_an_option_lists_the_choices_that_the_code_knows() -> None:
 
 def test_tasks_take_the_options_of_sessions_that_make_a_whole_build() -> None:
     assert [*command_line.BUILD_OPTIONS] == [
-        name for name in HELP if name not in {"shard", "parts", "until"}
+        name for name in HELP if name not in {"shard", "parts", "until", "debug_info"}
     ]
 
 

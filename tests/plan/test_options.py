@@ -30,6 +30,7 @@ def test_every_option_is_read() -> None:
         "--torch=PyPI",
         "--toolkit=11.8",
         "--plat=manylinux_2_28",
+        "--debug-info=lines",
         "--no-guard",
         "--network",
     ]
@@ -42,6 +43,7 @@ def test_every_option_is_read() -> None:
         torch="PyPI",
         toolkit="11.8",
         platform="manylinux_2_28",
+        debug_info="lines",
         guard=False,
         network=True,
     )
@@ -57,6 +59,7 @@ def test_pypi_in_any_case(spelling: str) -> None:
     [
         (["--labl=git"], "invalid-option"),
         (["--label=mine"], "invalid-option"),
+        (["--debug-info=much"], "invalid-option"),
         (["--set=USE_X"], "invalid-setting"),
         (["--set=A B=1"], "invalid-setting"),
         (["--jobs=0"], "invalid-option"),
@@ -153,6 +156,7 @@ def test_options_that_are_written_are_read_as_the_same() -> None:
         guard=False,
         network=True,
         cpu="x86-64-v3",
+        debug_info="lines",
         shard="3/16",
         parts="/parts",
         until=90.0,
@@ -181,6 +185,7 @@ VALUES = {
     "toolkit": "12.4",
     "cpu": "native",
     "plat": "linux",
+    "debug_info": "full",
     "patch": "README.md",
 }
 OPTIONS_OF_A_RUN = {"shard", "parts", "until"}  # which a plan does not show
@@ -192,6 +197,7 @@ REFUSALS = {
     "cpu": "processor-not-told",
     "plat": "platform-of-another-system",
     "label": "unknown-commit",
+    "debug_info": "debug-info-impossible",
 }
 
 

@@ -6,6 +6,7 @@ import errno
 import json
 import shutil
 import tempfile
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +81,32 @@ def test_a_wheel_that_must_be_verified_again_leaves_dist(tmp_path: Path) -> None
     withdraw_wheel(wheel, aside)
     assert list(wheel.parent.iterdir()) == []
     assert aside.read_text() == "wheel"
+
+
+def write_archive(path: Path, sha256: str) -> Path:
+    """Write an archive with debug information of the wheel with this digest, without a library."""
+    index = json.dumps({"wheel_sha256": sha256, "libraries": {}})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("index.json", index)
+    return path
+
+
+def test_an_archive_with_debug_information_goes_along(tmp_path: Path) -> None:
+    wheel = tmp_path / "dist" / "a.whl"
+    archive = wheel.with_name("a.whl.debuginfo.zip")
+    manifest = {"sha256": "1" * 64}
+    new = write_archive(tmp_path / "new.zip", "1" * 64)
+    publish_wheel(packed(tmp_path, "wheel"), wheel, manifest, debug_archive=new)
+    assert (archive.is_file(), new.exists()) == (True, False)
+    aside = tmp_path / "packed" / "a.whl"
+    withdraw_wheel(wheel, aside)
+    assert list(wheel.parent.iterdir()) == []
+    moved = aside.with_name(archive.name)
+    publish_wheel(aside, wheel, manifest, debug_archive=moved)
+    publish_wheel(wheel, wheel, manifest)
+    assert archive.is_file(), "a build without the option made the same wheel"
+    publish_wheel(packed(tmp_path, "other"), wheel, {"sha256": "2" * 64})
+    assert not archive.exists(), "the wheel is another one"
 
 
 def test_dist_may_lie_on_another_disk(tmp_path: Path) -> None:

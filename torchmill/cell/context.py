@@ -235,6 +235,8 @@ class BuildContext:
             "venv": str(venv),
             "python": str(environment_python(venv)),
             "patches": str(self.facts.patches),
+            "home": str(Path.home()),
+            "python_home": str(self.interpreter.resolve().parent.parent),
         }
         if self.base is not None:
             places["torch_packages"] = str(self.torch_packages(venv))

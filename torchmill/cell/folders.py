@@ -47,6 +47,7 @@ class CellOutputs:
         self.folder = folder
         self.raw = folder / "raw"  # the wheel as the build left it
         self.stage = folder / "stage"  # the wheel unpacked, to be repaired
+        self.debug = folder / "debug"  # the debug files of the staged wheel's libraries
         self.packed = folder / "packed"  # the wheel that is not verified yet
         self.verify = folder / "verify"  # the clean environment in which the wheel is tried
         self.offers = folder / "offers"  # wheels from elsewhere that may be this one

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from millguard.limits import LimitMeter
-from millpress import bundling, licences, metadata, repair, wheel_writer
+from millpress import bundling, debug_info, licences, metadata, repair, wheel_writer
 from millpress.bundling import BundledLibrary
+from millpress.debug_info import StrippedFiles
 from millpress.repair import RepairResult
 from millpress.staging import StagedWheel, stage_wheel
 
@@ -24,10 +25,12 @@ from torchmill.cell.session_environment import provide_requirements
 from torchmill.cell.up_to_date import StageLog, StageRecord, stage_inputs
 from torchmill.core.deletion import delete_paths, trim_folder
 from torchmill.core.digests import hash_file
-from torchmill.core.errors import VerifyError
+from torchmill.core.errors import BuildError, VerifyError
+from torchmill.core.units import first_problems
 from torchmill.host import environments
 from torchmill.host.environments import Install
-from torchmill.wheel import statement
+from torchmill.plan.debug_info import asks_for_debug_info
+from torchmill.wheel import dist_files, statement
 
 # Bytes of compressed members of wheels that stay on the disk: a later pack copies those that are
 # unchanged.
@@ -43,6 +46,7 @@ class RepairedWheel(NamedTuple):
     staged: StagedWheel
     result: RepairResult
     file_name: str  # with the final platform tag
+    stripped: StrippedFiles
 
 
 def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Install) -> Path:
@@ -52,13 +56,14 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     the session's environment. If that was removed or damaged since the wheel was compiled,
     `install` puts the requirements into it again. Raises TorchmillError.
     """
-    from torchmill.wheel import sbom  # slow to load, and not needed if the wheel is up to date
+    # slow to load, and not needed if the wheel is up to date
+    from torchmill.wheel import debug_archive, sbom
 
     if not environments.is_unchanged(context.venv, context.environment_key):
         provide_requirements(context, install)
     start = time.monotonic()
     inputs = stage_inputs(context, "pack", stages.valid)
-    staged, repaired, name = _repair(context, raw, recorded_git_version(context, stages))
+    staged, repaired, name, stripped = _repair(context, raw, recorded_git_version(context, stages))
     manifest = compose_manifest(context, stages, name)
     parts = _describe_parts(context, staged, repaired.bundled, manifest.get("static", []))
     metadata.normalize_metadata(staged, context.plan.release.pythons)
@@ -70,7 +75,7 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     core_metadata = (staged.dist_info / "METADATA").read_bytes()
     inner_sbom.write_bytes(sbom.compose_inner_sbom(manifest | parts, core_metadata, digests))
     # If its platform tag was computed, an earlier wheel may have another name.
-    delete_paths(context.outputs.packed.glob("*.whl"))
+    delete_paths(context.outputs.packed.glob("*.whl*"))
     members = context.layout.cache / "members"
     packed = wheel_writer.pack_wheel(
         staged.root,
@@ -84,10 +89,20 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
         "size": packed.size,
         **parts,
         "could_be": repaired.lowest_tag,
-        "notes": [*repaired.notes, *parts["notes"]],
+        "notes": [*repaired.notes, *parts["notes"], *stripped.problems],
         "packing": {"codec": packed.codec, "kept": packed.copied_bytes},
         "seconds": {"pack": round(time.monotonic() - start, 1)},
     }
+    if context.options.debug_info:
+        report["debug_info"] = debug_archive.write_archive(
+            dist_files.document_path(packed.path, dist_files.DEBUG_SUFFIX),
+            stripped,
+            wheel=name,
+            sha256=packed.sha256,
+            level=context.options.debug_info,
+            root=staged.root,
+        )
+    delete_paths([context.outputs.debug])
     files = _system_libraries(context, repaired.bundled)
     stages.record("pack", StageRecord(inputs, packed.sha256, files, report))
     return packed.path
@@ -103,6 +118,8 @@ def _repair(context: BuildContext, raw: Path, git_version: str | None) -> Repair
     context.outputs.stage.mkdir()
     version_file = f"{context.package.import_name}/version.py"
     staged = stage_wheel(raw, context.outputs.stage, {version_file})
+    # Before repair, so that the libraries that it copies from this machine stay as they are.
+    stripped = _strip(context, staged)
     if not context.package.setup.version_variables:
         staged = metadata.stamp_version(staged, wheel.version, wheel.torch_requirement)
     # A build in a clone asks git for the commit, and names the same one. In any other source it
@@ -119,6 +136,7 @@ def _repair(context: BuildContext, raw: Path, git_version: str | None) -> Repair
         provided=_provided_libraries(base),
         installed_nvidia=bundling.installed_nvidia_folders(packages) if base else {},
     )
+    stripped = debug_info.settle_build_ids(stripped)
     name = metadata.wheel_file_name(staged, wheel.platform_tag)
     if name != wheel.file_name:
         raise VerifyError(
@@ -130,7 +148,40 @@ def _repair(context: BuildContext, raw: Path, git_version: str | None) -> Repair
     if wheel.tag_is_upper_bound and repaired.lowest_tag:
         platform_tag = repaired.lowest_tag
     file_name = metadata.set_platform_tag(staged, platform_tag)
-    return RepairedWheel(staged, repaired, file_name)
+    return RepairedWheel(staged, repaired, file_name, stripped)
+
+
+def _strip(context: BuildContext, staged: StagedWheel) -> StrippedFiles:
+    """Remove debug information from the staged wheel, and keep it if `--debug-info` asks for it.
+
+    It is removed from every wheel, so that a wheel is the same with that option and without: some
+    Pythons have -g in their own flags. Only a wheel whose user has set -g is left alone. Raises
+    BuildError if the debug information of a library cannot be separated, or if there is none.
+    """
+    if asks_for_debug_info(context.options.settings):
+        return StrippedFiles()
+    debug_folder = None
+    if context.options.debug_info:
+        debug_folder = context.outputs.debug
+        shutil.rmtree(debug_folder, ignore_errors=True)
+        debug_folder.mkdir()
+    stripped = debug_info.strip_files(staged.root, debug_folder)
+    if debug_folder is None:
+        return stripped
+    if stripped.problems:
+        raise BuildError(
+            f"{context.plan.identifier}: the debug information of a library cannot be separated: "
+            f"{first_problems(stripped.problems)}; or build without --debug-info",
+            code="debug-info-not-separated",
+        )
+    if not stripped.separated:
+        raise BuildError(
+            f"{context.plan.identifier}: no library has debug information, so its build takes no "
+            f"flags from {' or '.join(context.package.setup.debug_variables) or 'CFLAGS'}: build without "
+            "--debug-info",
+            code="debug-info-missing",
+        )
+    return stripped
 
 
 def _library_folders(context: BuildContext) -> list[Path]:

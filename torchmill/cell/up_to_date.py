@@ -151,7 +151,12 @@ class StageLog:
             # A verified wheel was moved to dist/. One that was not verified is still in its folder.
             candidates = [self._context.wheel, *outputs.packed.glob("*.whl")]
         for path in candidates:
-            if self._context.stat_cache.digest(path) == self.valid[stage].product:
+            if self._context.stat_cache.digest(path) != self.valid[stage].product:
+                continue
+            recorded = self.valid[stage].report.get("debug_info")
+            if stage == "compile" or _has_debug_archive(
+                self._context, path, recorded or self.earlier_manifest.get("debug_info")
+            ):
                 return path
         return None
 
@@ -201,10 +206,24 @@ def find_delivered_wheel(context: BuildContext) -> Path | None:
     log = StageLog(context, parse_records(dist_files.read_manifest(context.wheel)))
     verified = log.valid.get("verify")
     is_current = (
-        verified is not None and context.stat_cache.digest(context.wheel) == verified.product
+        verified is not None
+        and context.stat_cache.digest(context.wheel) == verified.product
+        and _has_debug_archive(context, context.wheel, log.earlier_manifest.get("debug_info"))
     )
     context.stat_cache.save()
     return context.wheel if is_current else None
+
+
+def _has_debug_archive(context: BuildContext, wheel: Path, recorded: object) -> bool:
+    """Tell whether the archive that `--debug-info` asks for is beside a wheel, or none is needed.
+
+    `recorded` is its entry in the manifest or in the report of the stage that packed it.
+    """
+    if not context.options.debug_info:
+        return True
+    archive = dist_files.document_path(wheel, dist_files.DEBUG_SUFFIX)
+    digest = context.stat_cache.digest(archive)
+    return isinstance(recorded, dict) and digest is not None and digest == recorded.get("sha256")
 
 
 def explain_rebuild(context: BuildContext, note: Callable[[str], None]) -> None:

@@ -93,11 +93,19 @@ def _target_machine(context: BuildContext) -> TargetMachine | None:
 
 
 def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Path:
-    """Put the verified wheel into dist/ with its manifest, statement and SBOM; return its file."""
+    """Put the verified wheel into dist/ with the files beside it; return its file."""
     wheel = context.layout.dist / packed.name
     manifest = compose_manifest(context, stages, wheel.name)
     documents = dist_files.compose_documents(manifest, packed)
-    dist_files.publish_wheel(packed, wheel, manifest, context.wheel, documents)
+    archive = dist_files.document_path(packed, dist_files.DEBUG_SUFFIX)
+    dist_files.publish_wheel(
+        packed,
+        wheel,
+        manifest,
+        context.wheel,
+        documents,
+        debug_archive=archive if context.options.debug_info else None,
+    )
     return wheel
 
 

@@ -156,7 +156,8 @@ def build_wheel(session: NoxSession, listed: MatrixSession, run_pipeline: RunPip
         if wheel is not None:
             session.log(f"{wheel.name} is up to date")
             return
-        if os.environ.get("TORCHMILL_WHEELS"):
+        # No place of wheels offers debug information.
+        if os.environ.get("TORCHMILL_WHEELS") and not context.options.debug_info:
             from torchmill.deliver.offers import take_wheel
 
             if take_wheel(context, session.log):

@@ -80,6 +80,9 @@ class BuildSetup:
     kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
     compilers: Launch = "cmake"  # how its build starts them
     off_spelling: OffSpelling = field(default_factory=OffSpelling)
+    # Variables by which all its compilers get -g, and which its wheel does not quote; (): CFLAGS and
+    # CXXFLAGS, if rules set them.
+    debug_variables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

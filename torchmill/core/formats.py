@@ -14,6 +14,7 @@ LEDGER = 2  # the stages of a cell
 MANIFEST = 2  # beside a wheel; statement and SBOM are derived from it
 PRODUCT = 1  # beside a product of a wheel: a conda package, a libtorch archive
 STATEMENT = 1  # internalParameters of the statement
+DEBUG_ARCHIVE = 1  # the index of an archive with debug information
 SHARD = 1  # the record of a share of a build
 PROOF = 1  # the reports of the sessions check-… and speed-…
 JSON_OUTPUT = 1  # the output of --json

@@ -26,7 +26,7 @@ from torchmill.core.lenient_paths import is_file
 from torchmill.core.strict_json import parse_json_object, read_json_object
 from torchmill.core.units import first_problems, format_bytes
 from torchmill.deliver.differences import MAX_DIFFERENCES, ExpectedSource, document_differences
-from torchmill.wheel import dist_files, finished_wheel, statement
+from torchmill.wheel import debug_archive, dist_files, finished_wheel, statement
 from torchmill.wheel.finished_wheel import FinishedWheel
 
 MAX_NOTES = 2  # of one check that are reported
@@ -172,6 +172,9 @@ def examine_wheel(
         checks.append(_check_variant(wheel))
     if named_original:
         checks.append(_check_original(path, named_original, original))
+    debug_file = dist_files.document_path(path, dist_files.DEBUG_SUFFIX)
+    if is_file(debug_file):
+        checks.append(_check_debug_archive(debug_file, wheel))
     return AgreementVerdict(path, tuple(checks))
 
 
@@ -307,6 +310,19 @@ def _check_original(
     except (InputError, WheelError, *ARCHIVE_ERRORS, *DOCUMENT_ERRORS) as error:
         problems = (str(error),)
     return AgreementCheck(name, f"all of {title} except code for GPUs", problems)
+
+
+def _check_debug_archive(archive: Path, wheel: FinishedWheel) -> AgreementCheck:
+    """Return the check of the archive with debug information beside a wheel."""
+    name = "debug info"
+    problems = tuple(
+        debug_archive.archive_problems(archive, wheel.sha256, wheel.manifest.get("debug_info"))
+    )
+    if problems:
+        return AgreementCheck(name, "", problems)
+    index = debug_archive.read_index(archive)
+    count = len(index["libraries"])
+    return AgreementCheck(name, f"of this wheel, {index.get('level')}, {count} libraries")
 
 
 def _check_variant(wheel: FinishedWheel) -> AgreementCheck:

@@ -49,6 +49,9 @@ class Options:
     network: bool = False  # True: programs of the build may use the network
     cpu: str | None = None  # processor to compile for: "native", "x86-64-v3"; None: any
     processor: Processor | None = None  # what the compiler takes `cpu` to be; None: not asked yet
+    # The debug information that is put into an archive beside the wheel: "full", or "lines" for
+    # functions and lines without variables; None: none is made.
+    debug_info: str | None = None
     shard: str | None = None  # "3/16": compile this share alone; never "auto", which is resolved
     parts: str | None = None  # the folder of the objects of shares
     until: float | None = None  # seconds after which the run ends, done or not

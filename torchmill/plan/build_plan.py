@@ -30,6 +30,7 @@ from torchmill.plan.build_variables import (
 )
 from torchmill.plan.cell import Cell
 from torchmill.plan.cuda_toolkit import CudaSelection
+from torchmill.plan.debug_info import debug_rule
 from torchmill.plan.job_count import count_jobs, largest_compile, usable_memory
 from torchmill.plan.local_gpus import is_local_list
 from torchmill.plan.official_parts import missed_parts, split_missed
@@ -70,6 +71,9 @@ def compute_plan(
     processor = wheel_name.requested_processor(facts, build, options)
     if processor:
         rules.append(_processor_rule(processor))
+    if options.debug_info:
+        set_variables = {name for rule in rules for name in (*rule.set, *rule.append)}
+        rules.append(debug_rule(package, identifier, host.system, options, set_variables))
     version = wheel_name.wheel_version(
         facts,
         cell,

@@ -17,6 +17,7 @@ from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import name_programs
 from torchmill.core.units import format_bytes, parse_bytes, parse_duration
 from torchmill.plan.build_options import NO_OPTIONS, PYPI, SECURE_CHOICES, Options
+from torchmill.plan.debug_info import DEBUG_LEVELS, FULL
 from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
 from torchmill.toolchain.shards import parse_shard
 
@@ -66,6 +67,7 @@ def _make_parser(prog: str) -> OptionParser:
         "label": {"choices": LABELS, "default": "official"},
         "patch": {"action": "append", "default": [], "metavar": "FILE"},
         "set_": {"action": "append", "default": [], "metavar": "NAME=VALUE"},
+        "debug_info": {"choices": tuple(DEBUG_LEVELS), "nargs": "?", "const": FULL},
         "plat": {"default": AUTO_PLATFORM},
         "secure": {"choices": SECURE_CHOICES, "default": NO_OPTIONS.secure},
     }
@@ -132,6 +134,7 @@ def parse_words(
         network=parsed.network,
         secure=parsed.secure,
         cpu=parsed.cpu,
+        debug_info=parsed.debug_info,
         shard=_parse_shard(parsed.shard, parsed.parts, prog, environ),
         until=_parse_until(parsed.until, prog),
     )

@@ -98,7 +98,7 @@ def _wheel_word(plan: Plan) -> str:
 
 
 def _home_exports(plan: Plan, host: Host) -> str:
-    """Return the lines that export the folders of the toolkit and the libraries.
+    """Return the lines that export the folders of the toolkit, the libraries and the interpreter.
 
     A folder that the user of the script has set in a variable stays.
     """
@@ -110,6 +110,11 @@ def _home_exports(plan: Plan, host: Host) -> str:
     exports: list[str] = []
     for name, folder in folders.items():
         exports.append(f"export {name}=${{{name}:-{_double_quote(folder)}}}")
+    if any("${python_home}" in value for value in plan.variables.values()):
+        exports.append('export home="$HOME"')
+        interpreter = f'$(command -v "${{PYTHON:-python{plan.build.python}}}")'
+        exports.append(f'export python_home="$(readlink -f "{interpreter}")"')
+        exports.append('python_home="${python_home%/*/*}"')
     return "\n".join(exports)
 
 

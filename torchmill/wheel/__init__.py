@@ -3,6 +3,7 @@
 What any wheel needs (reading, repairing, packing, checking) is the distribution millpress, in
 packages/.
 
+- debug_archive: the archive with the debug information of a wheel
 - dist_files: a verified wheel in dist/ and the files beside it: manifest, statement, SBOM
 - finished_wheel: a wheel's metadata, and the manifest beside it
 - planned_wheel: the wheel that a plan promises, and by which the finished one is judged

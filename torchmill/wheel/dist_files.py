@@ -3,7 +3,8 @@
 The manifest is torchmill's own JSON file about a wheel: its plan, its source, the stages of its
 build and the results of its checks. The statement and the SBOM are composed from it, for other
 programs; both are called documents here. These files, and signatures of the statement, are the
-companions of the wheel. A wheel without a manifest does not count as built.
+companions of the wheel. A wheel without a manifest does not count as built. An archive with debug
+information may lie beside it, too (see `debug_archive`); it is not delivered with the wheel.
 """
 
 import errno
@@ -30,6 +31,7 @@ DOCUMENT_SUFFIXES = (STATEMENT_SUFFIX, SBOM_SUFFIX)
 ENVELOPE_SUFFIX = ".intoto.jsonl"  # signed with a key (DSSE)
 BUNDLE_SUFFIX = ".sigstore.json"  # signed with an identity (Sigstore)
 PROVENANCE_SUFFIX = ".provenance"  # for clients of indexes (PEP 740)
+DEBUG_SUFFIX = ".debuginfo.zip"
 SIGNATURE_SUFFIXES = (ENVELOPE_SUFFIX, BUNDLE_SUFFIX, PROVENANCE_SUFFIX)
 
 
@@ -121,12 +123,16 @@ def publish_wheel(
     manifest: dict[str, Any],
     replaced: Path | None = None,
     documents: Mapping[str, bytes] | None = None,
+    *,
+    debug_archive: Path | None = None,
 ) -> None:
     """Move a verified wheel, `packed`, to the path `wheel` in dist/, with its companions.
 
     `documents` are its statement and SBOM by suffix. Each file appears whole. Earlier companions at
     that path are removed, its signatures, too. `replaced` is the earlier wheel of the same cell,
     which is removed. Its name differs from the new wheel's if its platform tag does.
+    `debug_archive` is moved with the wheel; without one, an archive that is beside the wheel stays
+    only if it is of a wheel with the same bytes.
     """
     wheel.parent.mkdir(parents=True, exist_ok=True)
     files = {document_path(wheel, suffix): content for suffix, content in (documents or {}).items()}
@@ -137,6 +143,11 @@ def publish_wheel(
         _temporary_path(file).write_bytes(content)
     # Before anything is removed, because the disk of dist/ may be too full for the wheel.
     move_file(packed, _temporary_path(wheel))
+    archive = document_path(wheel, DEBUG_SUFFIX)
+    if debug_archive is not None:
+        move_file(debug_archive, archive)
+    elif not _is_archive_of(archive, manifest):
+        archive.unlink(missing_ok=True)
     # If the next lines are interrupted, a wheel without a manifest is only built again, but a new
     # wheel beside an old manifest would be taken for the old one.
     _remove_companions(wheel)
@@ -144,17 +155,31 @@ def publish_wheel(
         _temporary_path(file).replace(file)
     if replaced is not None and replaced != wheel:
         _remove_companions(replaced)
+        document_path(replaced, DEBUG_SUFFIX).unlink(missing_ok=True)
         replaced.unlink(missing_ok=True)
 
 
 def withdraw_wheel(wheel: Path, destination: Path) -> None:
     """Move a wheel out of dist/ to `destination`, and remove the files beside it.
 
-    For a wheel that must be verified again: until then nobody may take it from dist/.
+    For a wheel that must be verified again: until then nobody may take it from dist/. Its archive
+    with debug information moves along.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     move_file(wheel, destination)
     _remove_companions(wheel)
+    archive = document_path(wheel, DEBUG_SUFFIX)
+    if archive.is_file():
+        move_file(archive, document_path(destination, DEBUG_SUFFIX))
+
+
+def _is_archive_of(archive: Path, manifest: Mapping[str, Any]) -> bool:
+    """Tell whether an archive with debug information is of the wheel that a manifest describes."""
+    if not archive.is_file():
+        return False
+    from torchmill.wheel import debug_archive  # slow to load, and rarely needed
+
+    return debug_archive.belongs_to(archive, str(manifest.get("sha256")))
 
 
 def _remove_companions(wheel: Path) -> None:

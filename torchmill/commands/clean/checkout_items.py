@@ -32,7 +32,13 @@ from torchmill.fetch.source.verification import check_source
 from torchmill.host.disk_usage import list_children, newest_change
 from torchmill.host.native import native_arch
 from torchmill.plan.matrix import all_builds
-from torchmill.wheel.dist_files import companion_paths, manifest_path, read_manifest
+from torchmill.wheel.dist_files import (
+    DEBUG_SUFFIX,
+    companion_paths,
+    document_path,
+    manifest_path,
+    read_manifest,
+)
 
 # Names that nox gives: for a build, for a long path, and for `nox -s gpu`.
 _ENVIRONMENT = re.compile(r"\w+-\d+-\d+t?-\w+|[0-9a-f]{8}|gpu-\w{8}")
@@ -223,7 +229,7 @@ def find_logs(place: StoragePlace) -> Iterator[StoredItem]:
 def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
     """Yield one item for all that is in the folder of a command; none if that is empty.
 
-    `kind` is "demo", "bisect", "cluster" or "new-torch". The first three have trees, sources and a
+    `kind` is "demo", "bisect", "rebuild", "cluster" or "new-torch". The first four have trees, sources and a
     dist/ of their own.
     """
     folder: Path = getattr(place.layout, kind.replace("-", "_"))
@@ -252,7 +258,8 @@ def find_wheels(place: StoragePlace) -> Iterator[StoredItem]:
             continue
         manifest = read_manifest(wheel)
         # The manifest goes first, and the wheel last: without a manifest a wheel does not count.
-        companions = [path for path in companion_paths(wheel) if path.is_file()]
+        possible = (*companion_paths(wheel), document_path(wheel, DEBUG_SUFFIX))
+        companions = [path for path in possible if path.is_file()]
         yield stored(
             "wheels",
             wheel.name,

@@ -7,6 +7,7 @@ are public, too:
 - `atomic_files`: files that appear whole or not at all
 - `bundling`: find and bundle the libraries that a platform tag does not promise
 - `content_checks`: find contradictions in a finished wheel
+- `debug_info`: separate the debug information of libraries
 - `dependencies`: compare what wheels of one version require
 - `elf`, `elf_cut`, `elf_edit`: read ELF files, edit them in place, cut ranges out of them
 - `errors`: the errors, each with a stable code

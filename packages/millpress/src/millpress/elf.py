@@ -43,6 +43,7 @@ PHDR = 6
 PROPERTY = 0x6474E553  # PT_GNU_PROPERTY
 
 # sh_type: the kind of a section
+NULL_SECTION = 0  # of the first entry of the table
 SYMBOLS = 2
 HASH_SECTION = 5
 NOTE_SECTION = 7
@@ -333,12 +334,16 @@ class ElfImage:
 
     def sections_named(self, name: str) -> Iterator[Section]:
         """Yield the sections that have a name, such as ".nv_fatbin"; there may be several."""
-        if not self.sections:
-            return
-        names = self.sections[self.header.names_index].offset
-        for section in self.sections:
-            if self._text(names + section.name) == name:
+        for section, section_name in zip(self.sections, self.section_names(), strict=True):
+            if section_name == name:
                 yield section
+
+    def section_names(self) -> list[str]:
+        """Return the name of each section, in the order of `sections`."""
+        if not self.sections:
+            return []
+        names = self.sections[self.header.names_index].offset
+        return [self._text(names + section.name) for section in self.sections]
 
     def file_offset(self, address: int) -> int:
         """Return the offset in the file of the content that is loaded to an address."""

@@ -1,0 +1,130 @@
+"""The archive with the debug information of a wheel, which lies beside it in dist/.
+
+It is a zip file in the layout that debuggers and debuginfod search: the debug file of the library
+with the build ID abcdef… is .build-id/ab/cdef….debug. A zip, because one file can be taken out of
+it without reading the others, and because Python and every system read it with nothing installed.
+Its index, the first member, names the wheel and says which library has which build ID.
+
+https://sourceware.org/gdb/current/onlinedocs/gdb.html/Separate-Debug-Files.html
+"""
+
+import json
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from millpress.debug_info import StrippedFiles
+from millpress.zip_archive import ARCHIVE_ERRORS
+
+from torchmill.core import formats
+from torchmill.core.atomic_writes import fresh_path
+from torchmill.core.digests import hash_file
+from torchmill.core.strict_json import parse_json_object
+
+INDEX = "index.json"
+_OLDEST_TIME = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can have
+_FILE_MODE = 0o100644 << 16
+
+
+def debug_file_name(build_id: str) -> str:
+    """Return the path at which debuggers look for the debug file of a build ID, below a folder."""
+    return f".build-id/{build_id[:2]}/{build_id[2:]}.debug"
+
+
+def write_archive(
+    file: Path, stripped: StrippedFiles, *, wheel: str, sha256: str, level: str, root: Path
+) -> dict[str, Any]:
+    """Write the archive of a wheel, and return its entry in the manifest.
+
+    `wheel` is the wheel's file name, `sha256` its digest, `level` the value of `--debug-info`, and
+    `root` the folder in which the wheel's files were stripped. The same files give the same bytes.
+    Raises OSError.
+    """
+    libraries = {}
+    debug_files = {}
+    for library in stripped.separated:
+        libraries[library.path.relative_to(root).as_posix()] = library.build_id
+        debug_files[debug_file_name(library.build_id)] = library.debug_file
+    index = {
+        formats.KEY: formats.DEBUG_ARCHIVE,
+        "wheel": wheel,
+        "wheel_sha256": sha256,
+        "level": level,
+        "libraries": libraries,
+    }
+    with fresh_path(file) as fresh:
+        with zipfile.ZipFile(fresh, "w") as archive:
+            text = json.dumps(index, indent=1, sort_keys=True)
+            archive.writestr(_member(INDEX), f"{text}\n".encode())
+            for name, debug_file in sorted(debug_files.items()):
+                with (
+                    archive.open(_member(name), "w", force_zip64=True) as member,
+                    debug_file.open("rb") as content,
+                ):
+                    shutil.copyfileobj(content, member, 1 << 20)
+        fresh.replace(file)
+    return {
+        "file": file.name,
+        "sha256": hash_file(file),
+        "size": file.stat().st_size,
+        "level": level,
+        "reduced": stripped.reduced,
+        "libraries": libraries,
+    }
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    """Return a member without a time. Debug files are compressed in themselves, by sections."""
+    info = zipfile.ZipInfo(name, _OLDEST_TIME)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = _FILE_MODE
+    info.create_system = 3  # Unix, whatever system writes it
+    return info
+
+
+def read_index(archive: Path) -> Mapping[str, Any]:
+    """Return the index of an archive. Raises ValueError if the file is no such archive, OSError."""
+    try:
+        with zipfile.ZipFile(archive) as file:
+            index = parse_json_object(file.read(INDEX))
+            names = set(file.namelist())
+    except (KeyError, *ARCHIVE_ERRORS) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(f"cannot be read as an archive with debug information ({error})") from None
+    libraries = index.get("libraries")
+    if not isinstance(libraries, dict):
+        raise ValueError("has an index without libraries")  # noqa: TRY004 - the file is wrong
+    for path, build_id in libraries.items():
+        if debug_file_name(str(build_id)) not in names:
+            raise ValueError(f"lacks the debug file of {path}")
+    return index
+
+
+def belongs_to(archive: Path, sha256: str) -> bool:
+    """Tell whether an archive is readable and of the wheel with this digest."""
+    try:
+        return read_index(archive).get("wheel_sha256") == sha256
+    except (ValueError, OSError):
+        return False
+
+
+def archive_problems(archive: Path, sha256: str, recorded: object) -> Iterator[str]:
+    """Yield a clause for each way in which an archive is not that of a wheel.
+
+    `sha256` is the digest of the wheel, `recorded` the archive's entry in its manifest, or None.
+    """
+    try:
+        index = read_index(archive)
+    except (ValueError, OSError) as error:
+        yield f"{archive.name} {error}"
+        return
+    if index.get("wheel_sha256") != sha256:
+        yield (
+            f"{archive.name} belongs to another build: to the wheel with sha256 "
+            f"{index.get('wheel_sha256')}, while this wheel has {sha256}"
+        )
+    elif isinstance(recorded, dict) and recorded.get("sha256") != hash_file(archive):
+        yield f"{archive.name} is not the file that the manifest describes: make it again"
