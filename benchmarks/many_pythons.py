@@ -15,12 +15,13 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import compare_wheels
 import results
 import wheel_builds
 from command_cost import CountingCompilers
 from results import Row
 from wheel_builds import CCACHE, NO_CACHE, OURS, Site
+
+from torchmill.deliver.wheel_comparison import different_libraries
 
 
 def run(options: Namespace) -> None:
@@ -61,7 +62,7 @@ def build_wheels(site: Site, contender: str, pythons: Sequence[str]) -> Iterator
             copy.write_bytes(wheel.read_bytes())
             first_wheel = first_wheel or copy
             row["size"] = copy.stat().st_size
-            row["others"] = compare_wheels.different_libraries(first_wheel, copy)
+            row["others"] = different_libraries(first_wheel, copy)
         yield row
 
 

@@ -1,7 +1,7 @@
 """What a precompiled header saves when torch_python is compiled, and whether it changes the objects.
 
-python benchmarks/precompiled_header.py --tree torch/build --results FILE
-python benchmarks/precompiled_header.py --render FILE
+PYTHONPATH=. python benchmarks/precompiled_header.py --tree torch/build --results FILE
+PYTHONPATH=. python benchmarks/precompiled_header.py --render FILE
 
 The tree is a build tree of torch 1.13.1, built with ninja; nothing is written to it. Every file is compiled without a
 precompiled header, and then with each one included before everything else, as CMake's target_precompile_headers does.
@@ -15,11 +15,12 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import compare_wheels
 import compile_commands
 import results
 from compile_commands import Command
 from results import Row
+
+from torchmill.deliver import wheel_comparison
 
 PLAIN = "without"
 HEADER_ITSELF = "the header itself"  # in place of the source in a row
@@ -139,7 +140,7 @@ def measure_compile(argv: Sequence[str], folder: Path) -> dict[str, object]:
 def describe_difference(plain_object: Path, other: Path) -> str:
     """Say how two objects differ; "" if they are the same bytes."""
     before, after = plain_object.read_bytes(), other.read_bytes()
-    return "" if before == after else compare_wheels.describe_difference(before, after)
+    return "" if before == after else wheel_comparison.describe_difference(before, after)
 
 
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:

@@ -13,12 +13,13 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import compare_wheels
 import results
 import wheel_builds
 from command_cost import CountingCompilers
 from results import Row
 from wheel_builds import CCACHE, OURS, Site
+
+from torchmill.deliver.wheel_comparison import wheel_differences
 
 COLD, WARM, MOVED, COLD_AGAIN = "cold", "warm", "warm in another folder", "cold again"
 MOST_DIFFERENCES = 20  # files whose differences a row lists
@@ -59,7 +60,7 @@ def build_once(site: Site, contender: str, python: str) -> Row:
         if not first_wheel.exists():
             shutil.copy(wheel, first_wheel)
         row["same"] = first_wheel.read_bytes() == wheel.read_bytes()
-        differences = list(compare_wheels.differences(first_wheel, wheel))
+        differences = list(wheel_differences(first_wheel, wheel))
         row["others"] = differences[:MOST_DIFFERENCES]
     site.clean()
     return row

@@ -13,5 +13,6 @@
 - signature: signatures of deliveries, by keys of one's own or by an identity of Sigstore
 - snippet/: what a project declares to use the wheels
 - variant_resolver: ask uv which wheel variant a machine gets
+- wheel_comparison: compare two wheels file by file
 - templates: fill in the templates of files that users get: Dockerfiles, project files and pages
 """
