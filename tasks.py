@@ -523,6 +523,38 @@ def bisect(
     show(output)
 
 
+@task(argument="wheel", iterable=["patch"])
+def rebuild(
+    _: Context,
+    wheel: str,
+    into: str = "",
+    torch: str = "",
+    patch: list[str] | None = None,
+    mirror: str = "",
+    from_: str = "",
+    strict: bool = False,
+) -> None:
+    """Build a wheel again from its records, and say if it is the same.
+
+    For example:
+      invoke rebuild dist/torch-1.13.1+cpu-cp310-cp310-manylinux_2_34_x86_64.whl
+    """
+    from torchmill.commands.rebuild import rebuild_wheel
+
+    output = rebuild_wheel(
+        load_facts(),
+        marked_layout(),
+        wheel=wheel,
+        into=into,
+        torch=torch,
+        patch=patch or (),
+        mirror=mirror,
+        from_=from_,
+        strict=strict,
+    )
+    show(output)
+
+
 @task(argument="log")
 def diagnose(
     _: Context,
@@ -850,6 +882,7 @@ namespace = Collection(
     build,
     cluster,
     bisect,
+    rebuild,
     diagnose,
     report,
     verify,

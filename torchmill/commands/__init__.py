@@ -19,6 +19,7 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
   run
 - deps: `invoke deps`: the command that installs the system packages of a release
 - described_host: the machine of `--host FILE` or `--collect-env FILE`, in place of this one
+- rebuild: `invoke rebuild`: build a wheel once more from its records, and compare both
 - diagnose: `invoke diagnose`: find the cause of a failed build in its log, and the fix
 - doctor: `invoke doctor`: examine a machine, for a build or for itself, and report findings with
   their fixes

@@ -105,6 +105,10 @@ class SetupNetworkError(TorchmillError, exit_code=19):
     """The setup.py of a package needs a network, which no build has."""
 
 
+class OtherWheelError(TorchmillError, exit_code=20):
+    """A wheel was built once more, and came out with other bytes."""
+
+
 class InterruptedBuildError(TorchmillError, exit_code=130):
     """The user stopped the run (exit code of SIGINT in a shell)."""
 

@@ -92,6 +92,7 @@ class Layout:
     images = _Below("state", "images")  # Dockerfiles, and the files that they copy
     demo = _Below("state", "demo")  # everything that `nox -s demo` makes
     bisect = _Below("state", "bisect")  # the search of `invoke bisect`, and all that it makes
+    rebuild = _Below("state", "rebuild")  # the build of `invoke rebuild`, and its wheel
     cluster = _Below("state", "cluster")  # the jobs of `invoke cluster`, their logs and parts
     new_torch = _Below("state", "new-torch")  # drafted facts, and the record of `--new-torch`
     selection = _Below("state", "selected.json")  # the file that names the selected release

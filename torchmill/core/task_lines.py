@@ -26,6 +26,7 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         "build": "Build wheels from start to finish, with all that they need.",
         "cluster": "Write jobs that share one build among machines, as for Slurm.",
         "bisect": "Find the commit that changed behaviour, by builds and a command.",
+        "rebuild": "Build a wheel again from its records, and say if it is the same.",
         "diagnose": "Say from its log why a build failed, and what fixes it.",
         "report": "Show how a build used memory and time, as a page or a picture.",
     },

@@ -16,6 +16,7 @@
 - crossing: builds that are crossed: compiled on this machine, by cross compilers, for another arch
 - cuda_libraries: which cuDNN, NCCL, cuSPARSELt, NVSHMEM and MAGMA a build uses
 - cuda_toolkit: choose toolkit, host compiler and libraries of a build with CUDA together
+- debug_info: plan a build with debug information: the flags, and the builds that cannot have it
 - diagnosis/: choose among the reasons of a failure by facts
 - doctor/: judge a machine against the needs of a build, and say how to meet them
 - drivers: which drivers run the code of which CUDA toolkits
@@ -53,6 +54,7 @@
 - providers: which providers of toolkits, libraries and compilers a machine can use
 - published: published wheels: which a release has, where to get them, and which fit a machine
 - published_wheel: a wheel that upstream published, and whether it would do instead of a build
+- rebuild: what the records of a wheel say of its build, and what is otherwise now
 - recorded_wheels: recorded wheels of packages: what their names say, and which go with a torch
 - render: a plan as text and as JSON-ready data
 - rules: which rules hold for a build, and what they together demand of tools

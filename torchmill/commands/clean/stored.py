@@ -30,6 +30,7 @@ _STATE_NAMES = frozenset(
         "logs",
         "demo",
         "bisect",
+        "rebuild",
         "images",
         "cluster",
         "new-torch",
@@ -143,6 +144,11 @@ KINDS = (
         "bisect",
         "the search of `invoke bisect` begins anew",
         partial(checkout_items.find_home, kind="bisect"),
+    ),
+    StorageKind(
+        "rebuild",
+        "`invoke rebuild` builds the wheel again",
+        partial(checkout_items.find_home, kind="rebuild"),
     ),
     StorageKind(
         "cluster",
