@@ -5,7 +5,7 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from packaging.version import InvalidVersion, Version
 from torchmill.cell.context import BuildContext, create_context
 from torchmill.cell.patches import patch_files
 from torchmill.cell.up_to_date import stage_inputs
+from torchmill.commands.build_request import SourceWishes
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.terminal import run_step
 from torchmill.config.facts import Facts
@@ -63,14 +64,6 @@ CONSTRAINTS = "constraints.txt"
 _TITLES = ("the first build", "the second build")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceWishes:
-    """From where the user wants sources; "" stands for what was not given."""
-
-    mirror: str = ""
-    origin: str = ""  # --from
-
-
 def rebuild_wheel(
     facts: Facts,
     layout: Layout,
@@ -102,7 +95,7 @@ def rebuild_wheel(
         options = _require_options(first, torch, patch)
         cell = _find_cell(facts, first)
         if not _copy_source(first, layout, home, from_):
-            _fetch_source(facts, cell, first, home, SourceWishes(mirror, from_))
+            _fetch_source(facts, cell, first, home, SourceWishes(from_, mirror))
         _provide_wheels(facts, cell, path, home)
         words = format_options(options)
         _enter_home(facts, cell, home)
