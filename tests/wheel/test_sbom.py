@@ -258,3 +258,11 @@ def test_a_fix_without_its_patch_is_a_problem(wheel: Path) -> None:
         compose(wheel, vulnerabilities=[known("fixed by a patch", patches=[])])
     )
     assert "no patch" in problem
+
+
+def test_a_slim_wheel_has_the_statements_and_the_patches_of_its_original(wheel: Path) -> None:
+    original = {"wheel": "big.whl", "version": "1.13.1", "sha256": "ee" * 32}
+    entries = [known("fixed by a patch")]
+    document = compose(wheel, original=original, vulnerabilities=entries)
+    assert sbom_vulnerabilities.count_states(document) == "1 resolved_with_pedigree"
+    assert list(sbom_vulnerabilities.statement_problems(document)) == []
