@@ -65,8 +65,7 @@ def compute_plan(
     # Until a source is fetched, the plan is for what git would bring.
     provider = source.provider if source else "git"
     selection = cuda_toolkit.select_cuda(facts, cell, host, options, provider)
-    matching = [rule for rule in package.rules if rule_matches(rule.when, selection.case)]
-    rules = exposure.chosen_rules(matching, options.secure)
+    rules = _rules_that_count(package, selection, options)
     source_name = wheel_name.name_source(release, source, modified=bool(options.patches))
     processor = wheel_name.requested_processor(facts, build, options)
     if processor:
@@ -137,6 +136,12 @@ def compute_plan(
         target_torch=_target_torch(package, torch, host, options),
         vulnerabilities=exposure.assess(facts, package.name, release.version, rules, variables),
     )
+
+
+def _rules_that_count(package: Package, selection: CudaSelection, options: Options) -> list[Rule]:
+    """Return the rules whose conditions hold, without fixes that `--secure` leaves out."""
+    matching = [rule for rule in package.rules if rule_matches(rule.when, selection.case)]
+    return exposure.chosen_rules(matching, options.secure)
 
 
 def _target_torch(package: Package, torch: str | None, host: Host, options: Options) -> str | None:
