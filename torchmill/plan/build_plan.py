@@ -71,8 +71,7 @@ def compute_plan(
     if processor:
         rules.append(_processor_rule(processor))
     if options.debug_info:
-        set_variables = {name for rule in rules for name in (*rule.set, *rule.append)}
-        rules.append(debug_rule(package, identifier, host.system, options, set_variables))
+        rules.append(debug_rule(package, identifier, host.system, options, _variables_of(rules)))
     version = wheel_name.wheel_version(
         facts,
         cell,
@@ -207,6 +206,11 @@ def _processor_rule(processor: Processor) -> Rule:
         reason=reason,
         append={"CFLAGS": flags, "CXXFLAGS": flags},
     )
+
+
+def _variables_of(rules: Iterable[Rule]) -> set[str]:
+    """Return the names of the variables that rules set or append to."""
+    return {name for rule in rules for name in (*rule.set, *rule.append)}
 
 
 def _missed_parts(
