@@ -97,6 +97,7 @@ ONLY_THE_READER = {
     # A package needs them from its kind or its own file.
     ("kind", "memory_per_job"),
     ("kind", "disk"),
+    ("release", "base"),  # facts without any release of the base package are refused
     # The table of a package that others are built against has no other to take them from.
     ("release", "pythons"),
     ("release", "arches"),

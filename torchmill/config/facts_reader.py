@@ -44,7 +44,7 @@ from torchmill.config.parsed import ParsedSource
 from torchmill.config.rule import OfficialPart
 from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
-from torchmill.config.versions import cuda_label, is_version, version_key
+from torchmill.config.versions import cuda_label, version_key
 from torchmill.config.vulnerability import Vulnerability, VulnerabilityFacts, find_problems
 from torchmill.config.wheel_code import (
     FeatureLibrary,
@@ -58,8 +58,6 @@ from torchmill.core.stat_cache import StatCache
 
 T = TypeVar("T")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_CAPABILITY = re.compile(r"\d+\.\d", re.ASCII)
-_TARGET = re.compile(r"\d+\.\d[af]?", re.ASCII)
 
 
 def read_facts(folder: Path) -> Facts:
@@ -198,22 +196,12 @@ def _read_everything(
 def _read_gpus(files: _FactsFolder) -> GpuFacts:
     """Return the facts about GPUs; capabilities are sorted by number, the lowest first."""
     arch_names = files.file("arch_names")
-    named = arch_names.read_each("name", ArchName)
-    capabilities = list(_read_named(files.file("gpus"), Capability))
-    for capability in capabilities:
-        if not _CAPABILITY.fullmatch(capability.name):
-            files.problems.append(f"gpus.toml: '{capability.name}' is no capability such as '8.6'")
-    for arch_name in named:
-        for name in arch_name.means:
-            if not _CAPABILITY.fullmatch(name):
-                files.problems.append(
-                    f"arch_names.toml: '{arch_name.name}' means '{name}', expected one such as '8.6'"
-                )
+    capabilities = _read_named(files.file("gpus"), Capability)
     return GpuFacts(
         capabilities=tuple(
             sorted(capabilities, key=lambda capability: version_key(capability.name))
         ),
-        arch_names=named,
+        arch_names=arch_names.read_each("name", ArchName),
         arch_spelling=arch_names.map("spelling", TomlTable.bounds),
         device_makers=tuple(_read_maker(table) for table in files.file("makers").tables("maker")),
         boards=files.file("gpu_hosts").read_each("board", Board),
@@ -287,23 +275,9 @@ def _read_toolkits(file: TomlTable) -> tuple[Toolkit, ...]:
     """Return the CUDA toolkits, the oldest first."""
     toolkits: list[Toolkit] = []
     for version in sorted(file.data, key=version_key):
-        table = file.table(version)
-        toolkit = table.read(Toolkit, version=version, variant=cuda_label(version))
-        _check_toolkit(table, toolkit)
-        toolkits.append(toolkit)
+        variant = cuda_label(version)
+        toolkits.append(file.table(version).read(Toolkit, version=version, variant=variant))
     return tuple(toolkits)
-
-
-def _check_toolkit(table: TomlTable, toolkit: Toolkit) -> None:
-    """Note a problem for each version and each capability of a toolkit that is none."""
-    if not is_version(toolkit.version):
-        table.note_problem(f"'{toolkit.version}' is not a version of CUDA, such as '12.4'")
-    if toolkit.driver and not is_version(toolkit.driver):
-        table.note_problem(f"'driver' is '{toolkit.driver}', expected a version (PEP 440)")
-    for key in ("capabilities", "deprecated", "jetson"):
-        for name in getattr(toolkit, key):
-            if not _TARGET.fullmatch(name):
-                table.note_problem(f"'{key}' has '{name}', expected one such as '8.6' or '9.0a'")
 
 
 def _read_toolkit_sources(file: TomlTable) -> Iterator[ToolkitSource]:
