@@ -81,9 +81,9 @@ def main() -> None:
     machine = f"{platform.machine()}, {os.cpu_count()} cores"
     print(f"{machine}, Python {platform.python_version()}, {options.rounds} rounds")
     base = statistics.median(times["", "an empty task"])
-    for (place, name), seconds in times.items():
-        median = statistics.median(seconds)
-        spread = f"{median:.3f} s ({min(seconds):.3f} to {max(seconds):.3f})"
+    for (place, name), rounds in times.items():
+        median = statistics.median(rounds)
+        spread = f"{median:.3f} s ({min(rounds):.3f} to {max(rounds):.3f})"
         print(f"{place:14} {name:16} {spread}, ratio {median / base:.2f}")
 
 

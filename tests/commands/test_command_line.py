@@ -197,6 +197,7 @@ def test_no_option_alone_makes_a_traceback(
     """Each is refused in a sentence if its value means nothing, or does no harm."""
     monkeypatch.chdir(tmp_path)  # some write a file or a folder of that name
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")  # no index answers there
+    monkeypatch.setenv("TORCHMILL_TRIES", "1")  # a line would say that it is tried again
     companions = COMPANIONS.get(name, "")
     for option in task_options(name):
         flag = flag_of(option)

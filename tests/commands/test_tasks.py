@@ -118,7 +118,8 @@ def test_explain_says_why_not_and_what_instead(tmp_path: Path) -> None:
     assert "…, v2.3.1, v2.2.2\n" in done.stderr, "the newest of each series, not the middle"
     assert "build_configs/releases/1.13.1.toml" in done.stderr, "how to try it all the same"
     good = run("invoke", "explain", "wheel-3.10-cpu", "--tag", "v1.13.1", home=tmp_path)
-    head, trial, wheel = good.stdout.splitlines()
+    head, trial, vulnerabilities, wheel, _ = good.stdout.splitlines()
+    assert vulnerabilities.startswith("note: 17 known vulnerabilities")
     assert (
         trial
         == "upstream built torch 1.13.1 without CUDA for x86_64 (build_configs/releases/1.13.1.toml)"
@@ -155,6 +156,7 @@ def test_plan_as_json_for_a_described_host(tmp_path: Path) -> None:
         "estimate",
         "overflow",
         "judgements",
+        "vulnerabilities",
     }
     assert set(plan["environment"]) == {"set", "passed"}
     assert plan["wheel"] == "torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_aarch64.whl"
@@ -169,7 +171,8 @@ def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> 
     )
     assert "no release is selected: v1.5.1 is the newest that supports wheel-3.5-cpu" in done.stderr
     assert done.stdout.startswith("builds     torch 1.5.1, Python 3.5, x86_64")
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    rows = [line for line in done.stdout.splitlines() if not line.startswith("note: ")]
+    assert max(map(len, rows)) <= 80
     whole = run(
         "invoke",
         "plan",

@@ -100,6 +100,7 @@ def torch_or_code(shipped: Facts, options: Options) -> str | None:
         ("torch-2.5.0+cu121-cp312-cp312-linux_x86_64.whl", "torch-of-another-release"),
         ("torch-2.4.1+cu121-cp311-cp311-linux_x86_64.whl", "no-such-wheel"),
         ("torch-2.4.1+cu121-cp312-cp312-linux_aarch64.whl", "no-such-wheel"),
+        ("torch-2.4.1-cp312-cp312-macosx_11_0_x86_64.whl", "no-such-wheel"),
         ("torchvision-0.19.1-cp312-cp312-linux_x86_64.whl", "no-such-wheel"),
         ("torch.whl", "no-such-wheel"),
     ],

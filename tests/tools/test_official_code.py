@@ -245,6 +245,11 @@ def test_written_readings_are_read_back(shipped: Facts, tmp_path: Path) -> None:
     (tmp_path / "packages").mkdir()
     torch = (shipped.patches.parent / "packages" / "torch.toml").read_text("utf-8")
     (tmp_path / "packages" / "torch.toml").write_text(torch.partition("[[rule]]")[0], "utf-8")
+    (tmp_path / "releases").mkdir()
+    release = (shipped.patches.parent / "releases" / "1.13.1.toml").read_text("utf-8")
+    (tmp_path / "releases" / "1.13.1.toml").write_text(
+        release.partition("[torchvision]")[0], "utf-8"
+    )
     package = PackageCode(
         "nvidia-nccl-cu12", "2.1", "x86_64", "b.whl", "2026-01-01", {"libnccl.so.2": "7.0;7.0 PTX"}
     )

@@ -86,10 +86,11 @@ class DryEnvironment:
         return environments.environment_python(self.venv)
 
     def provide(self, store: Path, requirements: Sequence[str]) -> str:
-        """Make the environment; return why some requirements could not be installed, or "".
+        """Make the environment; return "", or why pip failed: then none of `requirements` is there.
 
-        `store` is the folder of stored environments (`make_environment`). Raises HostError if it
-        cannot be made at all, CommandError if torch's wheel cannot be installed.
+        With a stand-in for torch, they are installed without what they depend on. `store` is the
+        folder of stored environments (`make_environment`). Raises HostError if it cannot be made at
+        all, CommandError if torch's wheel cannot be installed.
         """
         environments.make_environment(self.torch.python, self.venv, store)
         problem = ""
@@ -124,7 +125,8 @@ class DryEnvironment:
     def bring_module(self, module: str) -> bool:
         """Install the project of a module that setup.py imports, as a wheel; tell if that worked.
 
-        A module that was installed before, a submodule and a part of torch are not tried.
+        A module that was installed before, a submodule, and any name that begins with "torch"
+        (torchvision, too) are not tried.
         """
         project = _PROJECTS.get(module, module)
         if module in self.missing or not module.isidentifier() or module.startswith("torch"):
@@ -141,7 +143,8 @@ class DryEnvironment:
     ) -> list[SetupRun]:
         """Run the setup.py of a tree in each scenario, and return the records in this order.
 
-        Raises HostError or CommandError if the program itself fails, as if torch cannot be imported.
+        `seconds` is the processor time that each run may take. Raises HostError or CommandError if
+        the program itself fails, as if torch cannot be imported.
         """
         requests = [self._request(tree, scenario, seconds) for scenario in scenarios]
         return [parse_run(data) for data in self._call(requests, seconds)]
@@ -154,9 +157,11 @@ class DryEnvironment:
         cuda_home: Path | None,
         seconds: float,
     ) -> SetupRun:
-        """Compile the smallest file with one of the suffixes, and return the record.
+        """Run setup.py, compile the smallest source of its extensions, and return the record.
 
-        `variables` are those of the build. Raises HostError or CommandError as `run` does.
+        Sources have one of `suffixes`; the record says so if there is none. `variables` are those
+        of the build, and `cuda_home` the toolkit, None without CUDA. Raises HostError or
+        CommandError as `run` does.
         """
         self._number += 1
         request = {
@@ -176,7 +181,8 @@ class DryEnvironment:
     def ask_backend(self, tree: Path, backend: str, path: Sequence[str]) -> SetupRun:
         """Ask a build backend of the source itself what a wheel requires, and return the record.
 
-        It may write into the tree. Raises HostError or CommandError as `run` does.
+        It may write into the tree. `path` has the folders of the tree that it lies in. Raises
+        HostError or CommandError as `run` does.
         """
         request = self._request(tree, WITHOUT_CUDA, SECONDS)
         request["backend"] = {"name": backend, "path": list(path)}
@@ -227,7 +233,10 @@ class DryEnvironment:
         }
 
     def base_path(self) -> str:
-        """Return the user's PATH without nvcc."""
+        """Return the user's PATH without nvcc.
+
+        Folders that have an nvcc are replaced by folders of links, which are made in `folder`.
+        """
         return hide_nvcc(os.environ.get("PATH", os.defpath), self.folder / "without-nvcc")
 
     def _toolkit_home(self) -> Path:

@@ -54,8 +54,8 @@ BUILD_OPTIONS = (
     "toolkit",
     "cpu",
     "patch",
-    "plat",
     "secure",
+    "plat",
 )
 _REPEATED_BUILD_OPTIONS = {"set_", "patch"}
 # A short form means the same in every task. -h is help; invoke's own options have other letters.

@@ -90,11 +90,12 @@ def prepare_nox() -> None:
 
 
 def _show_plainly(record: logging.LogRecord) -> bool:
-    """Remove control characters from a record of a log, and keep it: for `addFilter`.
+    """Make the message of a record of a log plain text, and keep the record: for `addFilter`.
 
     A log has texts of others, such as the answers of an index, which must not steer a terminal.
     """
-    record.msg = as_plain_text(str(record.msg))
+    record.msg = as_plain_text(record.getMessage())
+    record.args = ()
     return True
 
 
@@ -103,7 +104,9 @@ def end_with_message(session: NoxSession) -> Iterator[None]:
     """End a session with one message if an error stops it; mark the state folder as the user's.
 
     Nox ends with 1 for any failed session. With TORCHMILL_EXITS in the environment, and for an
-    error of a GPU, it ends with the exit code of the error.
+    error of a GPU, it ends with the exit code of the error. A build that ended where it was asked
+    to (UnfinishedBuildError) is shown and is no failure, unless its time was up. Errors of nox
+    pass.
     """
     try:
         mark_home(Layout.of_checkout(CHECKOUT))
@@ -170,7 +173,8 @@ def _require_environment(session: NoxSession, listed: MatrixSession) -> Path:
     """Return the folder of the environment that nox made for a session.
 
     Raises HostError if nox made none, or one of another Python, and if the Python is missing;
-    SourceError if the source is not fetched.
+    SourceError if the source is not fetched. Where nox made none, the words after -- are read
+    first: --help ends the program, and mistakes in options are raised.
     """
     if session.python is False:
         # The session is registered without an environment, because its Python or source is missing
@@ -199,9 +203,10 @@ def _require_environment(session: NoxSession, listed: MatrixSession) -> Path:
 def _install(session: NoxSession, *requirements: str) -> None:
     """Install requirements into a session's environment with pip.
 
-    `session.install` does not serve here: it uses uv if the user's settings say so, does nothing
-    with -R, and ignores Ctrl-C if pip succeeds nevertheless. Raises HostError for a full disk, and
-    for a requirement that no index has; CommandError for other failures of pip.
+    `requirements` may have options of pip. `session.install` does not serve here: it uses uv if the
+    user's settings say so, does nothing with -R, and ignores Ctrl-C if pip succeeds nevertheless.
+    Raises HostError for a full disk, and for a requirement that no index has; CommandError for
+    other failures of pip.
     """
     from torchmill.host import environments
 
@@ -260,7 +265,9 @@ def _run_session(session: NoxSession, environments: Path, *words: str) -> None:
 def make_product(session: NoxSession, listed: MatrixSession, product: str) -> None:
     """Make a product of a wheel, such as "conda" (a package), after the session of the wheel.
 
-    Of the words after --, those that are not options of the product go to the session of the wheel.
+    The session runs only if dist/ has no verified wheel for these words: a source that has changed
+    since then is not noticed. Of the words after --, those that are not options of the product go
+    to the session of the wheel.
     """
     from torchmill.deliver import products
 
@@ -291,7 +298,10 @@ def _product_options(product: str, session: NoxSession) -> "tuple[ProductOptions
 
 
 def _product_maker(product: str) -> "Callable[[VerifiedWheel, ProductOptions], object]":
-    """Return the function that makes a product of a wheel, or compares it with a published one."""
+    """Return the function that makes a product of a wheel, or compares it with a published one.
+
+    `product` is "libtorch", "conda", "check" or "speed".
+    """
     if product == "libtorch":
         from torchmill.deliver.libtorch import make_libtorch
 

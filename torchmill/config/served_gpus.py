@@ -30,7 +30,8 @@ def code_runs(facts: Facts, target: ArchTarget, gpu: Capability) -> bool:
     """Tell whether a target's code runs on GPUs of a capability.
 
     It does on the same capability, and on a later minor version of the same major one. NVIDIA does
-    not promise the latter for systems on a chip, nor between them and graphics cards.
+    not promise the latter for systems on a chip, nor between them and graphics cards. Code with the
+    suffix "a" runs on its own capability alone; "f" counts as no suffix.
     """
     # That holds for code with a suffix too.
     if target.capability == gpu.name:
@@ -44,7 +45,7 @@ def code_runs(facts: Facts, target: ArchTarget, gpu: Capability) -> bool:
 
 
 def ptx_runs(facts: Facts, target: ArchTarget, gpu: Capability) -> bool:
-    """Tell whether a driver compiles a target's PTX for GPUs of a capability: every later one.
+    """Tell whether a driver compiles a target's PTX for GPUs of a capability: its own, every later one.
 
     PTX with a suffix runs only where its code does.
     """
@@ -82,7 +83,7 @@ def unserved_capabilities(facts: Facts, code: str, listed: str) -> list[str]:
     """Return the capabilities in `listed` on whose GPUs neither the code nor the PTX of `code` runs.
 
     Both are written as TORCH_CUDA_ARCH_LIST is: "7.0;8.6+PTX". PTX that only `listed` has is not
-    missed.
+    missed, and a suffix in it is ignored. A capability that the facts do not know is not served.
     """
     targets = parse_checked_arch_list(facts, code)
     unserved: list[str] = []

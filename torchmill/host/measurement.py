@@ -55,8 +55,9 @@ _THREADS = 8
 def read_or_measure_host(file: str, checkout: Path, identifier: str = "") -> Host:
     """Return the machine that a file describes, or this machine if `file` is "".
 
-    Builds happen on the disk of `checkout`. `identifier` names the build in question:
-    for one without CUDA the driver is not asked for GPUs.
+    Builds happen on the disk of `checkout`. `identifier` names the build in question: for one
+    without CUDA the driver is not asked for GPUs. Raises ConfigError for a file that is missing or
+    has mistakes.
     """
     if file:
         return load_host(Path(file))

@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from torchmill.config.build import CPU, Build
 from torchmill.config.facts import Facts
-from torchmill.config.official_wheels import wheel_places
+from torchmill.config.official_wheels import platform_of_tag, wheel_places
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import find_release
 from torchmill.config.versions import cuda_label
@@ -33,9 +33,9 @@ _UNRECORDED_CUDA = "another CUDA"
 def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
     """Return the exact version of the package that a dependent one is built against: "2.4.1+cu118".
 
-    None for a package that depends on no other. Raises ConfigError if the package that `--torch`
-    names is of another release, has another CUDA than the cell, or is not for its Python and
-    machine.
+    None for a package, or a release, that depends on no other. A cell for the CPU takes a package
+    with any CUDA. Raises ConfigError if the package that `--torch` names is of another release, has
+    another CUDA than the cell, or is not for its Python and machine.
     """
     build = cell.build
     package = facts.packages[build.package]
@@ -159,7 +159,7 @@ def _describe_base(facts: Facts, base: str, build: Build, options: Options) -> N
     if options.torch_folder and crossing.can_be_crossed(facts, build):
         # The build runs the torch of the machine that it is crossed on.
         arches = tuple(facts.arches)
-    if not any(_fits(tag, build, arches) for tag in torch.tags):
+    if not any(_fits(facts, tag, build, arches) for tag in torch.tags):
         raise _unfit_base_error(base, build, options)
     return torch
 
@@ -184,9 +184,12 @@ def _parse_wheel_name(base: str, wheel: Path) -> tuple[str, tuple[str, ...]]:
     return str(version), tuple(str(tag) for tag in tags)
 
 
-def _fits(tag: str, build: Build, arches: tuple[str, ...]) -> bool:
+def _fits(facts: Facts, tag: str, build: Build, arches: tuple[str, ...]) -> bool:
     """Tell whether a tag, "cp310-cp310-linux_x86_64", is for a build's interpreter and a machine."""
-    return tag.startswith(f"{wheel_name.python_tag(build.python)}-") and tag.endswith(arches)
+    if not tag.startswith(f"{wheel_name.python_tag(build.python)}-"):
+        return False
+    machine = platform_of_tag(facts, tag.rpartition("-")[2])
+    return machine is not None and machine.name in arches
 
 
 def installed_base(base: str, options: Options) -> EnvironmentPackage:
@@ -207,7 +210,8 @@ def installed_base(base: str, options: Options) -> EnvironmentPackage:
 def base_pip_requirement(base: str, version: str, options: Options) -> str:
     """Return the requirement by which pip installs the base package for a build.
 
-    That is the path of a wheel if `--torch` names one. Otherwise it is a pin: `base` and `version`
+    That is the path of a wheel if `--torch` names one. (From an environment that `--torch` names,
+    pip installs nothing.) Otherwise it is a pin: `base` and `version`
     are the package's name and exact version. With "==", pip takes a wheel with any local label, and
     prefers it to a wheel without a label: a wheel of another index would win over the wheel on
     PyPI. "===" compares the whole text, and so means the wheel on PyPI alone.

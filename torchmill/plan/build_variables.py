@@ -79,9 +79,11 @@ def build_variables(
 ) -> dict[str, str]:
     """Return the variables that a build sets, sorted by name; `crosses` if it is crossed.
 
-    Rules, in the order of their file, override facts, and the user overrides rules. A switch that
-    is off thereby is also set in the spelling of older releases (`off_spelling`). The values of
-    version variables are templates: `values` has their fields "version", "torch" and "requires",
+    Rules, in the order of their file, override facts, and the user overrides rules; the user's
+    flags of compilers follow those that rules append. A switch that is off thereby is also set in
+    the spelling of older releases (`off_spelling`). The result has placeholders for folders,
+    "${venv}", which are filled when the plan is carried out, and "$$" for a plain "$". The values
+    of version variables are templates: `values` has their fields "version", "torch" and "requires",
     and also "jobs", the number of compilers at a time.
     """
     package = facts.packages[selection.cell.build.package]

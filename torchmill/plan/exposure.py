@@ -151,7 +151,7 @@ def summarize(exposures: Sequence[Exposure], read: str | None) -> str:
     if fixed:
         clauses.append(f"{len(fixed)} fixed by patches of torchmill")
     if unclear:
-        clauses.append(f"of {len(unclear)} further ones nobody can tell")
+        clauses.append(f"{len(unclear)} more unclear")
     return f"{', '.join(clauses)} (sources of {read})"
 
 

@@ -62,7 +62,7 @@ def _source_label(release: Release, source: Source | None, *, modified: bool) ->
     """Return the label of `--label git`; "" if nothing is known of the source.
 
     Examples are "git49444c3", "git49444c3.modified" and, without a proven commit,
-    "src1a2b3c4.unverified".
+    "src1a2b3c4.unverified", modified or not.
     """
     commit = source.commit if source else release.proof.commit
     if commit:
@@ -165,7 +165,8 @@ def wheel_version(
 ) -> str:
     """Return the version of a wheel with its local label, "2.4.1+cpu".
 
-    The label of a package whose release goes with several torch names one: "+cu130.torch2.11.0".
+    The label of a package whose release goes with several torch names one: "+cu130.torch2.11.0". It
+    does not if the package uses torch's stable ABI, or if the wheel has no label.
     Arguments and errors are those of `local_label`.
     """
     build = cell.build
@@ -249,9 +250,10 @@ def promised_glibc(tag: str, arch: str) -> str | None:
 
 
 def _check_libc(requested: str, promised: str | None, host: Host) -> None:
-    """Raise ConfigError for a tag whose promise a wheel of this host cannot keep.
+    """Raise ConfigError for a tag of another libc, or of a glibc that is newer than the host's.
 
-    `promised` is the glibc that the tag names, if it names one.
+    `promised` is the glibc that the tag names, if it names one. pip would not install a wheel with
+    a newer one on this host, where it is to be tried.
     """
     glibc = host.platform.glibc
     if requested.startswith("musl") and glibc is not None:
@@ -279,8 +281,8 @@ def platform_tag(facts: Facts, build: Build, host: Host, variables: Mapping[str,
     """Return the platform tag that is true of everything that a host links.
 
     On Linux it names the host's glibc, or is "linux_x86_64" if no glibc is known; on macOS it names
-    the deployment target among the `variables` of the build. Raises ConfigError for a version of
-    macOS for which installers know no tag.
+    the deployment target among the `variables` of the build, else 11.0. Raises ConfigError for a
+    version of macOS for which installers know no tag.
     """
     macos = variables.get("MACOSX_DEPLOYMENT_TARGET", "11.0")
     template = facts.arches[build.arch].platform_tag

@@ -83,7 +83,10 @@ class CacheSite:
 
 @dataclass(frozen=True, slots=True)
 class CompilerCache:
-    """The compiler cache of one build. If `tool` is empty, the build has no cache."""
+    """The compiler cache of one build.
+
+    If `tool` is empty, the build has no cache; `variables` are to be set all the same.
+    """
 
     tool: str = ""  # "ccache", "sccache"
     program: str = ""  # its path
@@ -139,8 +142,10 @@ class CcacheProgram:
 def set_up_cache(site: CacheSite) -> CompilerCache:
     """Return the cache of a build, after a note on each feature that it has to do without.
 
-    Raises ConfigError if the user's setting names no cache, HostError if the build takes or makes
-    parts, and this machine's ccache cannot do so or has no folder to write to.
+    The shared cache is asked whether it answers, folders are made, the log of an earlier build is
+    removed, and sccache may be installed. Raises ConfigError if the user's setting names no cache,
+    HostError if the build takes or makes parts, and this machine's ccache cannot do so or has no
+    folder to write to.
     """
     setting = site.environ.get(remote_cache.VARIABLE, "")
     if site.parts:
@@ -192,7 +197,7 @@ def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHi
 
 
 def record_hits(hits: CacheHits, timeline: Path, at: float) -> None:
-    """Append a cache's hits to the timeline of a build, if this file exists.
+    """Append a cache's hits to the timeline of a build, if this file exists and can be written.
 
     `at` is in seconds after the start of the build.
     """
@@ -238,7 +243,8 @@ def ccache_variables(
 def nvcc_variables(program: CcacheProgram, cuda: str) -> dict[str, str]:
     """Return the variables by which CMake calls nvcc through ccache.
 
-    There are none if ccache or the toolkit (`cuda`, its version) is too old.
+    There are none if ccache or the toolkit (`cuda`, its version) is too old, or if ccache does not
+    tell its version.
     """
     if program.version is None or Version(program.version) < CUDA_SINCE:
         return {}
@@ -279,7 +285,11 @@ def _reachable_cache(site: CacheSite, setting: str) -> RemoteCache | None:
 
 
 def _require_ccache(site: CacheSite, setting: str) -> None:
-    """Raise HostError unless ccache can use parts, and only parts, as its remote storage."""
+    """Raise HostError unless ccache can use parts as its remote storage.
+
+    It cannot if it is too old, or if variables of the user turn it off or name other storage for
+    it. A shared cache, which torchmill's own variable names, is used beside the parts.
+    """
     conflicting = [name for name in REMOTE_STORAGE if name in site.environ]
     if setting == remote_cache.NONE:
         conflicting.append(remote_cache.VARIABLE)
@@ -352,7 +362,7 @@ def _set_up_sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCach
     """Return the cache of a build with sccache, which is installed if it is missing.
 
     If sccache cannot be installed or a folder cannot be written, this is noted, and the build has
-    no cache.
+    no cache. On systems for which torchmill does not bring sccache, a missing one is not noted.
     """
     folder = site.cache_folder / "sccache"
     if not _is_writable(site, folder, "SCCACHE_DIR"):

@@ -39,8 +39,8 @@ def write_archive(
     """Write the archive of a wheel, and return its entry in the manifest.
 
     `wheel` is the wheel's file name, `sha256` its digest, `level` the value of `--debug-info`, and
-    `root` the folder in which the wheel's files were stripped. The same files give the same bytes.
-    Raises OSError.
+    `root` the folder in which the wheel's files were stripped. They have their final build IDs
+    (`settle_build_ids`). The same files give the same bytes. Raises OSError.
     """
     libraries = {}
     debug_files = {}
@@ -76,7 +76,7 @@ def write_archive(
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    """Return a member without a time. Debug files are compressed in themselves, by sections."""
+    """Return a deflated member without a time: sections of debug files are compressed, the rest not."""
     info = zipfile.ZipInfo(name, _OLDEST_TIME)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = _FILE_MODE
@@ -85,7 +85,11 @@ def _member(name: str) -> zipfile.ZipInfo:
 
 
 def read_index(archive: Path) -> Mapping[str, Any]:
-    """Return the index of an archive. Raises ValueError if the file is no such archive, OSError."""
+    """Return the index of an archive.
+
+    Raises ValueError, with a clause that follows the file's name ("lacks …"), if it is no such
+    archive or lacks the debug file of a library; OSError.
+    """
     try:
         with zipfile.ZipFile(archive) as file:
             index = parse_json_object(file.read(INDEX))
@@ -112,9 +116,10 @@ def belongs_to(archive: Path, sha256: str) -> bool:
 
 
 def archive_problems(archive: Path, sha256: str, recorded: object) -> Iterator[str]:
-    """Yield a clause for each way in which an archive is not that of a wheel.
+    """Yield at most one clause: the first way in which an archive is not that of a wheel.
 
-    `sha256` is the digest of the wheel, `recorded` the archive's entry in its manifest, or None.
+    `sha256` is the digest of the wheel, `recorded` the archive's entry in its manifest. Without
+    an entry (None), the archive's own digest is not compared.
     """
     try:
         index = read_index(archive)

@@ -36,7 +36,10 @@ class DraftVersion(NamedTuple):
 
 
 def draft_version() -> DraftVersion:
-    """Return the draft that is written, and the version of the library that writes it."""
+    """Return the draft that is written, and the version of the library that writes it.
+
+    If the library is not installed, its version is missing: "variantlib ".
+    """
     schema = wheel_variants.known_schemas()[0]
     return DraftVersion(schema, f"{LIBRARY} {installed_version(LIBRARY)}")
 
@@ -45,8 +48,9 @@ def compose_metadata(variants: Sequence[WheelVariant], title: str = "variant.jso
     """Return the metadata of variants: of one for its wheel, or of all of a version for an index.
 
     All wheels name the same providers, in the same order, so that their metadata always agree.
-    `title` names the file in messages. Raises DeliveryError if two variants have one label or the
-    same properties, and for a variant that no provider can name; HostError without variantlib.
+    `title` names the file in messages. Raises DeliveryError if two different variants have one
+    label or the same properties (the same variant twice counts once), and for a variant that no
+    provider can name; HostError without variantlib.
     """
     _require_distinct(variants, title)
     for variant in variants:
@@ -73,9 +77,11 @@ def compose_metadata(variants: Sequence[WheelVariant], title: str = "variant.jso
 
 
 def read_variant(wheel: Path) -> WheelVariant | None:
-    """Return what a wheel is a variant for; None of a plain wheel.
+    """Return what a wheel is a variant for; None of a plain wheel, whose name has no label.
 
-    Raises DeliveryError if its metadata cannot be trusted, or is of another label than its name.
+    A plain wheel is not opened. Raises DeliveryError if a variant's metadata cannot be trusted, or
+    is of another label than its name; WheelError for what is no wheel; HostError without
+    variantlib.
     """
     label = wheel_file.parse_file_name(wheel).variant
     if not label:
@@ -190,7 +196,10 @@ def _require_usual_order(data: Mapping[str, Any], title: str) -> None:
 
 
 def _require_known(variant: WheelVariant, title: str) -> None:
-    """Raise DeliveryError for a variant with a property that no known provider can name."""
+    """Raise DeliveryError for a property that no known provider can name.
+
+    Also if the variant "null" has properties, or another one has none.
+    """
     unknown = wheel_variants.unknown_properties(variant.properties)
     if unknown:
         raise DeliveryError(
@@ -203,7 +212,7 @@ def _require_known(variant: WheelVariant, title: str) -> None:
 
 
 def _require_distinct(variants: Iterable[WheelVariant], title: str) -> None:
-    """Raise DeliveryError if two variants have one label, or the same properties."""
+    """Raise DeliveryError if two different variants have one label, or the same properties."""
     labels: dict[str, WheelVariant] = {}
     described: dict[tuple[VariantProperty, ...], WheelVariant] = {}
     for variant in variants:

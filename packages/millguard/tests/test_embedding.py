@@ -111,6 +111,18 @@ def test_observers_follow_a_build(project: Path) -> None:
     assert (command[0], folder, outcome, end) == ("cc", str(Path.cwd()), "done", result)  # type: ignore[index]
 
 
+def test_an_observer_that_exits_does_not_silence_the_others() -> None:
+    class Exiting(BuildObserver):
+        def on_begin(self, *_: object) -> None:
+            sys.exit("enough")
+
+    listener = Listener()
+    with ObserverThread([Exiting(), listener]) as observing:
+        observing.begin(["cc"], "/project")
+    assert listener.told[0] == ["cc"]
+    assert "Exiting failed" in observing.problems[0]
+
+
 def test_an_observer_that_hangs_is_left_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     class Hanging(BuildObserver):
         def on_end(self, *_: object) -> None:

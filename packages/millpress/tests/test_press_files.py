@@ -67,3 +67,18 @@ def test_errors_of_libraries_pass_unchanged() -> None:
     with pytest.raises(OSError, match="without a number") as caught, name_file(Path("target")):
         raise error
     assert caught.value is error
+
+
+def test_what_a_killed_run_with_this_process_number_left_is_gone(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    with fresh_path(target) as first:
+        name = first.name
+    (tmp_path / name).mkdir()
+    write_atomically(target, b"new", 0o644)
+    assert target.read_bytes() == b"new"
+
+
+def test_an_error_of_a_connection_gets_no_name_of_a_file() -> None:
+    with pytest.raises(ConnectionResetError) as caught, name_file(Path("target")):
+        raise ConnectionResetError(104, "Connection reset by peer")
+    assert caught.value.filename is None

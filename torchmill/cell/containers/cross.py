@@ -54,7 +54,8 @@ def select_settings(
     """Return the settings of the user that a container gets, with the files that they name.
 
     `environ` is the user's environment, and `pip` has the values of pip's options by their names.
-    `exists` tells whether there is something at a path of this machine.
+    `exists` tells whether there is something at a path of this machine; folders of caches are
+    mounted even if there is nothing yet.
     """
     variables = {name: value for name, value in environ.items() if _is_passed(name, value)}
     for option, value in pip.items():

@@ -63,7 +63,11 @@ def try_draft(  # noqa: PLR0917
     torch: GivenTorch,
     options: Options,
 ) -> DraftTrial:
-    """Return what comes of a draft: the plan of a cell, and the first compile of each language."""
+    """Return what comes of a draft: the plan of a cell, and the first compile of each language.
+
+    `facts` have the draft (`facts_with_draft`). A cell that cannot be planned is a refusal in the
+    result. Files are compiled in a copy of the tree.
+    """
     try:
         plan = _plan_cell(facts, draft, host, torch, options)
     except TorchmillError as error:
@@ -78,7 +82,11 @@ def try_draft(  # noqa: PLR0917
 def _plan_cell(
     facts: Facts, draft: PackageDraft, host: Host, torch: GivenTorch, options: Options
 ) -> Plan:
-    """Return the plan of the cell that `invoke build NAME` would build."""
+    """Return the plan of the cell that `invoke build NAME` would build.
+
+    If a draft needs CUDA and torch has none, it is planned for the CUDA of PyPI's torch, without
+    the user's options.
+    """
     package = facts.packages[draft.name]
     variant = usual_variant(torch)
     if variant == CPU and draft.cpu is None and draft.cuda is not None:

@@ -19,8 +19,8 @@ COPIED = {"requirements.txt": "requirements.txt", "packages": "packages"}
 def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     """Return the recipe of a dev container. It has no side effects.
 
-    Raises ConfigError if the facts have no base image with the requested Python on which the suite
-    runs.
+    Raises ConfigError if the base image, the user's own or one of the facts, has no Python on which
+    the suite runs.
     """
     images = facts.images
     python = request.pythons[0]

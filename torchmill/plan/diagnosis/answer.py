@@ -55,7 +55,7 @@ def _no_failure(diagnosis: Diagnosis, log: str) -> str:
 
 
 def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
-    """Return the cause, the facts that chose it, the fix and the alternatives, a line each.
+    """Return the cause, the facts that chose it, the fix, alternatives, and what is open, a line each.
 
     If no cause is known, one line says so.
     """
@@ -80,7 +80,7 @@ def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
 
 
 def alternatives(match: DiagnosedCause) -> list[JudgedCandidate]:
-    """Return the candidates that may be true as well, the likeliest first.
+    """Return at most two candidates that may be true as well, the likeliest first.
 
     Beside an answer those that need several further facts are left out, and those whose fact no
     command shows: nothing hints at them.
@@ -92,14 +92,17 @@ def alternatives(match: DiagnosedCause) -> list[JudgedCandidate]:
 
 
 def _is_near(judged: JudgedCandidate) -> bool:
-    """Tell whether a candidate is supported, or would be by one fact that can be asked for."""
+    """Tell whether at most one fact about a candidate is missing, and a command shows it."""
     if len(judged.unknown) > 1:
         return False
     return all(probe_of(name) for name in judged.unknown)
 
 
 def open_question(match: DiagnosedCause) -> str:
-    """Return a sentence that asks for the fact that would decide; "" if one cause is decided on."""
+    """Return a sentence that asks for the fact that would decide.
+
+    "" if one cause is decided on, or if fewer than two are left to decide between.
+    """
     ranking = match.ranking
     if ranking.answer is not None or len(ranking.candidates) < _FEWEST_OPEN:
         return ""
@@ -111,7 +114,10 @@ def open_question(match: DiagnosedCause) -> str:
 
 
 def deciding_facts(diagnosis: Diagnosis, match: DiagnosedCause) -> list[Fact]:
-    """Return the facts by which the answer was chosen, and those that were filled into it."""
+    """Return the observed facts by which the answer was chosen or that were filled into it.
+
+    These are six at most. Without an answer they are those that were filled into the cause.
+    """
     facts_by_name = diagnosis.situation.facts
     names: list[str] = []
     answer = match.ranking.answer

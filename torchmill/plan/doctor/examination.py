@@ -77,7 +77,10 @@ _COMPILERS = {"linux": "gcc or clang", "macos": "clang", "windows": "Visual Stud
 
 
 def examine_build(context: CheckContext) -> tuple[Finding, ...]:
-    """Return the findings of a build on its host, in the order of a build."""
+    """Return the findings of a build on its host, in the order of a build.
+
+    General findings on the host come last, and only on subjects that no other finding has.
+    """
     findings: list[Finding] = []
     for check in _BUILD_CHECKS:
         findings.extend(check(context))
@@ -89,7 +92,7 @@ def examine_build(context: CheckContext) -> tuple[Finding, ...]:
 
 
 def can_start(findings: Iterable[Finding]) -> bool:
-    """Tell whether nothing stands in the way of a build."""
+    """Tell whether no finding is a failure: warnings, and what is not known, stop no build."""
     return all(finding.verdict != "failure" for finding in findings)
 
 
@@ -176,7 +179,7 @@ def _item_cure_for_release(facts: Facts, host: Host, release: Release | None, it
 
 
 def _compiler_finding(facts: Facts, host: Host, release: Release | None) -> Finding:
-    """Return the finding on the usual C++ compiler of a host, with a list of all others."""
+    """Return the finding on the usual C++ compiler of a host, with a list of all that were found."""
     needed = _COMPILERS.get(host.system, "gcc or clang")
     if host.compilers.default is None:
         return compiler.no_compiler(

@@ -104,7 +104,8 @@ def _is_guarded() -> bool:
 def _wrapped_backend() -> Any:
     """Return the backend that the project names: a module, or an object in one.
 
-    Raises BackendSettingsError.
+    The folders of `backend-path` are put first into sys.path. Raises BackendSettingsError, and
+    ImportError or AttributeError for a backend that is not there.
     """
     settings = _read_settings(Path("pyproject.toml"))
     module_name, _, attribute_path = settings["backend"].partition(":")
@@ -120,7 +121,8 @@ def _wrapped_backend() -> Any:
 def _read_settings(file: Path) -> Mapping[str, Any]:
     """Return the name of the wrapped backend, and the folders in the project that it may lie in.
 
-    Frontends call every hook in the project's folder. Raises BackendSettingsError.
+    The keys are "backend" and "backend_path", a list of absolute paths. Frontends call every hook
+    in the project's folder. Raises BackendSettingsError; OSError and TOMLDecodeError for the file.
     """
     project = tomllib.loads(file.read_text(encoding="utf-8"))
     backend = project.get("tool", {}).get("millguard", {}).get("backend")

@@ -36,7 +36,11 @@ class BuildObserver:
         """Take what the guard did or measured: a record of `timeline`, several a second."""
 
     def on_end(self, result: "GuardedResult") -> None:
-        """Take how the command ended. The process ends soon after."""
+        """Take how the command ended.
+
+        Observers have END_SECONDS for all that they have not taken yet. Then they are left, and the
+        process may end.
+        """
 
 
 def installed_observers() -> tuple[tuple[BuildObserver, ...], list[str]]:
@@ -46,7 +50,7 @@ def installed_observers() -> tuple[tuple[BuildObserver, ...], list[str]]:
     for entry_point in importlib.metadata.entry_points(group=GROUP):
         try:
             observer = entry_point.load()()
-        except Exception as error:  # noqa: BLE001 - of a package that is not ours
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - of a package that is not ours
             problems.append(f"the observer {entry_point.name} cannot be used: {error!r}")
             continue
         if isinstance(observer, BuildObserver):
@@ -61,6 +65,7 @@ class ObserverThread:
     """The thread that tells observers of a build, for as long as a context lasts.
 
     Without observers there is no thread. `problems` has a message for each observer that failed.
+    To leave the context takes up to END_SECONDS; what is told outside of it is dropped.
     """
 
     def __init__(self, observers: Sequence[BuildObserver]) -> None:
@@ -107,7 +112,8 @@ class ObserverThread:
             for observer in list(self._observers):
                 try:
                     call(observer)
-                except Exception as error:  # noqa: BLE001 - of a package that is not ours
+                # SystemExit would end this thread, and the other observers would be told nothing.
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - not our package
                     self._observers.remove(observer)
                     name = type(observer).__name__
                     self.problems.append(f"the observer {name} failed, and was left out: {error!r}")

@@ -16,7 +16,10 @@ _DEFAULT_JOBS = (1, 2, 4, 8, 16)  # compared if the user gives no --jobs
 
 
 def run(name: str, words: Sequence[str]) -> int:
-    """Run one of these commands; return its exit code. Raises UsageError."""
+    """Run one of these commands; return its exit code, 1 after a message about a failure.
+
+    Raises UsageError, and BrokenPipeError if nobody reads the output any more.
+    """
     commands = {"report": _report, "explain": _explain, "costs": _costs}
     try:
         commands[name](words)

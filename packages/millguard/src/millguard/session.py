@@ -61,7 +61,8 @@ class GuardSite:
     # False: programs of the build that outlive it, such as a cache's server, go on.
     ends_leftovers: bool = True
     listing_hint: str = "the timeline lists them"  # for events that are counted and not named
-    on_record: Callable[[Record], None] | None = None  # called for each record of the guard
+    # Called for each record of the guard, in a thread of its own; it must not raise an exception.
+    on_record: Callable[[Record], None] | None = None
 
     @property
     def history(self) -> Path:
@@ -95,8 +96,9 @@ def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[Guarded
     """Guard a build for as long as the context lasts, and leave nothing of it running.
 
     CMake's launchers lead its compilers to the gate, which lies in the tree because CMake remembers
-    its path. `caching` is the environment of a compiler cache, {} without one. If no guard can
-    start, the build goes on without, and a message says so.
+    its path. `caching` is the environment of a compiler cache, {} without one. What still runs at
+    the end is found by the build's `environment`, with which commands must be started. If no guard
+    can start, the build goes on without one, a message says so, and nothing is ended.
     """
 
     def find_gate(_: Path) -> Path:
@@ -214,7 +216,8 @@ def _meeting_folder(site: GuardSite) -> Iterator[Path]:
     """Make the folder in which gates and guard meet; in the end, end all processes of the build.
 
     The folder has a file for each compiler that may run at a time if no guard answers: gates lock
-    these. Raises OSError if there is no place for the folder, or the user wants no guard.
+    these. Raises OSError if there is no place for the folder, on Windows and without /proc, and if
+    the user wants no guard.
     """
     if not site.enabled:
         raise OSError("--no-guard")
@@ -381,7 +384,10 @@ class _Guard:
                 return
 
     def _handle_record(self, record: Record) -> None:
-        """Enter a record, and put a message for the user if there is one for its kind."""
+        """Enter a record, pass it on, and put a message for the user if there is one for its kind.
+
+        At most five messages of a kind are put.
+        """
         self.account.add(record)
         if self._site.on_record is not None:
             self._site.on_record(record)

@@ -29,11 +29,13 @@ def name_file(path: Path) -> Iterator[None]:
     """Let an OSError of the block name `path` if it names no file, or if the disk is full.
 
     If the disk is full, the system may name the hidden file beside `path`, which no user knows.
-    OSErrors that are not from the system pass unchanged: those of libraries and connections have no
-    number, or a class of their own.
+    OSErrors that are not about files pass unchanged: those of connections, and those of libraries,
+    which have no number or a class of their own.
     """
     try:
         yield
+    except ConnectionError:
+        raise
     except OSError as error:
         is_from_system = error.errno is not None and type(error).__module__ == "builtins"
         if is_from_system and (error.errno in DISK_FULL or error.filename is None):
@@ -46,7 +48,8 @@ def fresh_path(target: Path) -> Iterator[Path]:
     """Yield the path of a hidden file beside `target`, for the block to write and move onto it.
 
     The folder is created. If the block leaves anything at the hidden path, it is deleted; so is
-    what killed runs left for the same target, because a half-written wheel may have gigabytes.
+    what killed runs left for the same target, because a half-written wheel may have gigabytes. The
+    path is the same for all threads of a process.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{target.name}."
@@ -55,6 +58,7 @@ def fresh_path(target: Path) -> Iterator[Path]:
         if name.startswith(prefix) and _is_abandoned(name.removeprefix(prefix), path):
             _delete(path)
     fresh = target.with_name(f"{prefix}{_machine_mark()}-{os.getpid()}")
+    _delete(fresh)  # of a killed run that had this process's number, as in a restarted container
     try:
         yield fresh
     finally:

@@ -47,9 +47,10 @@ class TargetInterpreter:
 def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Iterator[str]:
     """Yield a clause for each file whose name is for another interpreter.
 
-    Besides extension modules, this covers all files that have an interpreter in their names, such
-    as "spam.cpython-310.pyc". A module for a stable ABI passes for every interpreter: the wheel's
-    tags say which interpreters have that ABI, and `tag_problems` checks them.
+    Besides extension modules, this covers files with "cpython-310" in their paths, such as
+    "spam.cpython-310.pyc"; letters behind the number do not count. A module for a stable ABI passes
+    for every interpreter: the wheel's tags say which interpreters have that ABI, and `tag_problems`
+    checks them.
     """
     version_digits = re.sub(r"\D", "", interpreter.abi)  # "313" of "cp313t"
     for name in names:
@@ -68,7 +69,8 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
 def tag_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> Iterator[str]:
     """Yield at most one clause: that no tag in the wheel's name fits the interpreter.
 
-    `python` is the interpreter's version: "3.10", or "3.13t" of a free-threaded one.
+    `python` is the interpreter's version: "3.10", or "3.13t" of a free-threaded one. The wheel is
+    not read. Raises WheelError for a name that is not a wheel's.
     """
     tags = wheel_file.parse_file_name(wheel).tags
     platforms = sorted({tag.platform for tag in tags})
@@ -83,7 +85,8 @@ def tag_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> It
 def modules_without_entry(archive: ZipFile) -> Iterator[str]:
     """Yield a clause for each extension module without its entry, the function an import calls.
 
-    A damaged ELF file gets a clause, too. Modules for macOS and Windows are not read. Raises
+    A damaged ELF file gets a clause, too. Other files, such as modules for macOS and Windows, and
+    modules without an interpreter or a stable ABI in their names are not read. Raises
     BadZipFile for a member that cannot be extracted, which in a block of `open_wheel` becomes a
     WheelError, and OSError if the disk for temporary files is full.
     """
