@@ -69,7 +69,8 @@ def main() -> None:
         (empty / "tasks.py").write_text(EMPTY_TASKS, encoding="utf-8")
         # The first round fills caches and does not count.
         for number in range(options.rounds + 1):
-            runs = [("", "an empty task", ("--list",), empty)]
+            runs: list[tuple[str, str, Sequence[str], Path]] = []
+            runs.append(("", "an empty task", ("--list",), empty))
             for place, checkout in checkouts.items():
                 runs += [(place, name, words, checkout) for name, words in COMMANDS.items()]
             for place, name, words, checkout in runs:
