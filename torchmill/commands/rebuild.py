@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import requests
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename
 from packaging.utils import parse_sdist_filename as parse_sdist
 from packaging.utils import parse_wheel_filename as parse_wheel
@@ -46,6 +45,7 @@ from torchmill.core.system_errors import report_unwritable
 from torchmill.deliver.agreement import DOCUMENT_ERRORS
 from torchmill.deliver.wheel_comparison import wheel_differences
 from torchmill.fetch import package_index
+from torchmill.fetch.download import http_session
 from torchmill.fetch.source import fetcher, source_dir
 from torchmill.fetch.source.git_command import copy_or_link
 from torchmill.fetch.source.request import PYPI, source_requests
@@ -104,9 +104,9 @@ def rebuild_wheel(
         _report_inputs(first, reasons, strict=strict)
         _run_session(first, words)
         second = _find_wheel(home, first)
-        output = _compare(path, first, second, reasons)
-        is_same = hash_file(second) == first.sha256
-        if is_same and not into:
+        sha256 = hash_file(second)
+        output = _compare(path, first, second, sha256, reasons)
+        if sha256 == first.sha256 and not into:
             delete_paths([home.root])  # gigabytes, of which nothing else is to be seen
         return output
 
@@ -355,7 +355,7 @@ def _ask_index(first: FirstBuild) -> dict[str, bool]:
     """
     offered = {}
     index = package_index.configured_index()
-    with requests.Session() as session:
+    with http_session() as session:
         for name in rebuild.asked_packages(first):
             try:
                 files = package_index.project_files(session, index, name)
@@ -420,9 +420,10 @@ def _find_wheel(home: Layout, first: FirstBuild) -> Path:
     )
 
 
-def _compare(wheel: Path, first: FirstBuild, second: Path, reasons: Sequence[str]) -> CommandOutput:
-    """Return how the wheel and the one that was built again differ."""
-    sha256 = hash_file(second)
+def _compare(
+    wheel: Path, first: FirstBuild, second: Path, sha256: str, reasons: Sequence[str]
+) -> CommandOutput:
+    """Return how the wheel and the one that was built again, with this digest, differ."""
     differences = []
     if second.name != wheel.name:
         differences.append(f"its name is {second.name}")
