@@ -2,7 +2,7 @@
 
 The step must be safe to repeat: it only reads, or it finds out first what an earlier try has done.
 A judge decides which failures may pass. The judges lie beside the steps that they judge: for HTTP
-fetch/download.py, for git in fetch/source/git_command.py, for buckets in deliver/publish/bucket.py.
+fetch/http_failures.py, for git in fetch/source/git_command.py, for buckets in deliver/publish/bucket.py.
 
 urllib3's Retry counts the tries, draws the pauses and parses Retry-After. tenacity was looked at,
 too: it repeats any function, but is one more library, and does not know Retry-After.
