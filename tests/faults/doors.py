@@ -15,7 +15,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,16 +24,14 @@ from pathlib import Path
 from press_support import written_wheels
 
 from tests.faults.kills import (
-    LAST_PROCESS_SECONDS,
-    NOX,
-    VICTIMS,
-    Kill,
+    draw_kill,
     list_files,
     make_upstream,
-    running_commands,
+    remove,
+    wait_for_last_process,
 )
 from tests.faults.tally import RIGHT, Tally
-from tests.support.commands import ROOT, environment
+from tests.support.commands import ROOT, start
 from tests.support.index_server import Index, serving
 from tests.support.nvidia_wheels import put, wheel
 from tests.support.sampled import THIS, Sample, fetched
@@ -45,7 +42,6 @@ from torchmill.host import provisioned
 from torchmill.host.native import native_arch
 
 CELL = f"wheel-{THIS}-cpu"
-_SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)  # SIGKILL twice as often
 _LONGEST_SECONDS = 300.0  # for a command that nobody kills
 _LIBRARY_BYTES = 6 << 20  # of random bytes, so that unpacking takes a while
 
@@ -65,15 +61,7 @@ class Door:
 
     def start(self) -> subprocess.Popen[str]:
         """Start the command in a session of its own."""
-        return subprocess.Popen(
-            [sys.executable, "-m", *self.argv],
-            cwd=ROOT,
-            env=environment(self.home, self.env),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        return start(self.argv, self.home, self.env)
 
     def finish(self) -> Results:
         """Run the command to its end; return its results. Raises CalledProcessError, TimeoutExpired."""
@@ -115,9 +103,7 @@ def attack_door(name: str, count: int, seed: int) -> Tally:
         undisturbed_seconds = time.monotonic() - start
         usual_files |= door.files()
         for _ in range(count):
-            victims = VICTIMS[chance.choice((0, 0, 1, 2))]
-            signal_number = chance.choice(_SIGNALS) if victims == NOX else signal.SIGKILL
-            kill = Kill(victims, signal_number, chance.random() * undisturbed_seconds, chance)
+            kill = draw_kill(chance, undisturbed_seconds)
             door.reset()
             run = door.start()
             tally.notes[kill.carry_out(run)] += 1
@@ -129,11 +115,8 @@ def _finish_after_kill(
     run: subprocess.Popen[str], door: Door, expected: Results, usual_files: set[str]
 ) -> str:
     """Wait for the processes of a killed command, give it again, and return the outcome."""
-    killed = time.monotonic()
-    while commands := running_commands(door.home):
-        if time.monotonic() - killed > LAST_PROCESS_SECONDS:
-            return f"after {LAST_PROCESS_SECONDS:.0f} s there still runs {commands}"
-        time.sleep(0.1)
+    if complaint := wait_for_last_process(door.home):
+        return complaint
     output, _ = run.communicate()
     if is_our_traceback(output):
         return f"a traceback: {output[-500:]}"
@@ -169,15 +152,6 @@ def digests(folder: Path) -> Results:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-
-
-def remove(*paths: Path) -> None:
-    """Remove files and folders, as far as they are there."""
-    for path in paths:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
 
 
 def copied_facts(folder: Path) -> Path:

@@ -78,16 +78,13 @@ def attack_by_kills(count: int, seed: int) -> Tally:
         for number in range(count):
             session = SESSIONS[number % len(SESSIONS)]
             setback = SETBACKS[number // len(SESSIONS) % len(SETBACKS)]
-            victims = VICTIMS[chance.choice((0, 0, 1, 2))]
-            signal_number = chance.choice(_SIGNALS) if victims == NOX else signal.SIGKILL
             work = session, setback
             if work not in undisturbed_seconds:
                 undisturbed_seconds[work] = _time_session(sample, *work)
                 usual_files |= list_files(sample.home)  # some are left by a second session only
             longest = ENVIRONMENT_SECONDS if setback == "environment" else math.inf
-            delay = chance.random() * min(longest, undisturbed_seconds[work])
+            kill = draw_kill(chance, min(longest, undisturbed_seconds[work]))
             set_back(sample, session, setback)
-            kill = Kill(victims, signal_number, delay, chance)
             run = sample.start("-s", session)
             struck_work = kill.carry_out(run)
             outcome = _finish_after_kill(run, sample, session, expected[session], usual_files)
@@ -129,6 +126,13 @@ class Kill:
         return work
 
 
+def draw_kill(chance: random.Random, longest: float) -> Kill:
+    """Draw the victims, the signal and the instant, within `longest` seconds, of a kill."""
+    victims = VICTIMS[chance.choice((0, 0, 1, 2))]
+    signal_number = chance.choice(_SIGNALS) if victims == NOX else signal.SIGKILL
+    return Kill(victims, signal_number, chance.random() * longest, chance)
+
+
 def work_of(processes: Iterable[psutil.Process]) -> str:
     """Return what a session is doing, by its processes: a key of WORK, or "between programs"."""
     words: set[str] = set()
@@ -152,8 +156,13 @@ def set_back(sample: Sample, session: str, setback: str) -> None:
         paths += state.glob(f"trees/*/{kind}-*")
     if setback in {"environment", "everything"}:
         paths.append(sample.envs / session.replace(".", "-"))
+    remove(*paths)
+
+
+def remove(*paths: Path) -> None:
+    """Remove files and folders, as far as they are there."""
     for path in paths:
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
@@ -163,11 +172,8 @@ def _finish_after_kill(
     run: subprocess.Popen[str], sample: Sample, session: str, expected: str, usual_files: set[str]
 ) -> str:
     """Wait for the processes of a killed session, run it again to its end, and return the outcome."""
-    killed = time.monotonic()
-    while commands := running_commands(sample.folder):
-        if time.monotonic() - killed > LAST_PROCESS_SECONDS:
-            return f"after {LAST_PROCESS_SECONDS:.0f} s there still runs {commands}"
-        time.sleep(0.1)
+    if complaint := wait_for_last_process(sample.folder):
+        return complaint
     run.communicate()
     try:
         digest = finish(sample, session)
@@ -189,7 +195,17 @@ def list_files(home: Path) -> set[str]:
     return names
 
 
-def running_commands(folder: Path) -> list[str]:
+def wait_for_last_process(folder: Path) -> str:
+    """Wait until no process is left that was started for homes below a folder; return "", or what runs."""
+    killed = time.monotonic()
+    while commands := _running_commands(folder):
+        if time.monotonic() - killed > LAST_PROCESS_SECONDS:
+            return f"after {LAST_PROCESS_SECONDS:.0f} s there still runs {commands}"
+        time.sleep(0.1)
+    return ""
+
+
+def _running_commands(folder: Path) -> list[str]:
     """Return the commands of running processes that were started for homes below a folder."""
     commands = []
     for process in psutil.process_iter():

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.support.forked_commands import can_fork, run_forked
@@ -67,6 +67,21 @@ def _fill_cache(tool: str, home: Path) -> None:
             # Nothing is remembered of facts that were written a second ago.
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(_make_warm_cache(warm_home) / name, path)
+
+
+def start(
+    argv: Sequence[str], home: Path, env: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """Start `nox` or `invoke` with arguments, in a session of its own; its output is one text."""
+    return subprocess.Popen(
+        [sys.executable, "-m", *argv],
+        cwd=ROOT,
+        env=environment(home, env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def run(

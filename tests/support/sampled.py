@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import ROOT, environment, run
+from tests.support.commands import ROOT, environment, run, start
 from tests.support.documents import assert_fits
 from torchmill.cell.context import BuildContext, create_context
 from torchmill.config import remembered_facts, selection
@@ -47,15 +47,7 @@ class Sample:
         return run("nox", *self._arguments(arguments), home=self.home, env=self.env)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "nox", *self._arguments(arguments)],
-            cwd=ROOT,
-            env=environment(self.home, self.env),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        return start(("nox", *self._arguments(arguments)), self.home, self.env)
 
     def _arguments(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
         return ("--envdir", str(self.envs), *arguments)
