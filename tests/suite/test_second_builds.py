@@ -74,8 +74,7 @@ def test_a_wheel_is_rebuilt_from_its_records(built: Sample, tmp_path: Path) -> N
     assert digests(built) == before
     assert not (built.home / ".torchmill" / "rebuild" / "home").exists()
 
-    # A statement alone does, too; into a folder of the user, in which the wheel stays. The base
-    # package itself has the folder of its build in the room for a run path, and would differ.
+    # A statement alone does, too; into a folder of the user, in which the wheel stays.
     for file in base.parent.glob(f"{base.name}*"):
         shutil.copy(file, tmp_path)
     copy = Path(shutil.copy(dependent, tmp_path))
@@ -85,6 +84,14 @@ def test_a_wheel_is_rebuilt_from_its_records(built: Sample, tmp_path: Path) -> N
     assert "compilers and libraries of its machine cannot be compared" in done.stdout
     rebuilt = tmp_path / "into" / "dist" / dependent.name
     assert rebuilt.read_bytes() == dependent.read_bytes()
+
+
+def test_a_folder_of_another_length_makes_the_same_wheel(built: Sample, tmp_path: Path) -> None:
+    base = built.home / "dist" / built.wheels()[0]
+    folder = tmp_path / ("long" * 30) / ("longer" * 20)
+    done = invoke(built, "rebuild", str(base), f"--into={folder}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{base.name}: the same, byte for byte" in done.stdout
 
 
 def test_what_is_not_the_same_is_named_before_the_build(built: Sample, tmp_path: Path) -> None:
