@@ -114,7 +114,7 @@ def test_a_toolkit_is_installed(toolkit: DebianArchive) -> None:
 @needs_apt
 def test_intact_downloads_are_reused(toolkit: DebianArchive) -> None:
     answer = ask(toolkit, CUDA, "nvidia-cuda-toolkit")
-    store = toolkit.folder / "cache/downloads/debian"
+    store = toolkit.folder / "cache/downloads/11.8-x86_64"
     home = toolkit.folder / "home"
     home.mkdir()
     answer.fill(home)

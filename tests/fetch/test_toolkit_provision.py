@@ -26,7 +26,7 @@ def test_the_first_provider_that_has_it_is_used(tmp_path: Path) -> None:
     assert (installed.record.provider, installed.record.full) == ("debian", "11.8.89")
     assert [piece.file for piece in installed.record.pieces] == ["11.8.pkg"]
     assert (len(conda.requests), len(debian.requests), len(pypi.requests)) == (1, 1, 0)
-    assert list((tmp_path / "downloads/debian").iterdir()) == [], "downloads are deleted"
+    assert list((tmp_path / "downloads").iterdir()) == [], "downloads are deleted"
     assert install_from_providers(toolkit_request(), shop(tmp_path, KNOWN, conda)) == installed
     assert len(conda.requests) == 1, "it is installed"
 
@@ -79,7 +79,31 @@ def test_an_incomplete_toolkit_does_not_appear(tmp_path: Path, missing: str) -> 
             toolkit_request(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": torn}))
         )
     assert list_provisioned(tmp_path, ARCH) == {}
-    assert (tmp_path / "downloads/debian/11.8.pkg").is_file(), "kept for the next try"
+    assert (tmp_path / f"downloads/11.8-{ARCH}/11.8.pkg").is_file(), "kept for the next try"
+
+
+def test_an_installation_leaves_the_downloads_of_others(tmp_path: Path) -> None:
+    """Two versions of a library may be made from the same file, which both have downloaded."""
+
+    def nccl(folder: Path) -> None:
+        for name in ("include/nccl.h", "lib/libnccl.so"):
+            (folder / name).parent.mkdir()
+            (folder / name).touch()
+
+    def install_other_while_reading(folder: Path) -> None:
+        (archive,) = tmp_path.glob("downloads/*/shared.pkg")
+        other = MadeUp("pypi", {"2.21": nccl}, file_name="shared.pkg")
+        install_from_providers(
+            toolkit_request("2.21", "nccl", "12"), shop(tmp_path, sources, other)
+        )
+        assert archive.read_bytes() == b"downloaded"
+        nccl(folder)
+
+    sources = [source("pypi", "nccl", cuda="12")]
+    provider = MadeUp("pypi", {"2.20": install_other_while_reading}, file_name="shared.pkg")
+    install_from_providers(toolkit_request("2.20", "nccl", "12"), shop(tmp_path, sources, provider))
+    assert sorted(list_provisioned(tmp_path, ARCH)) == ["nccl-2.20-cu12", "nccl-2.21-cu12"]
+    assert list((tmp_path / "downloads").iterdir()) == []
 
 
 def test_an_interruption_says_how_to_resume(tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ def test_a_broken_download_is_resumed(index: Index, tmp_path: Path, length: int 
     name = next(
         name for name in index.files if name.startswith("nvidia_nvvm-13.0.88-py3-none-many")
     )
-    part = tmp_path / f"downloads/pypi/{name}.part"
+    part = tmp_path / f"downloads/13.0-x86_64/{name}.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(index.files[name][:length])
     arrived = part.stat().st_size
@@ -290,7 +290,7 @@ def test_a_part_of_another_file_is_downloaded_anew(index: Index, tmp_path: Path)
     name = next(
         name for name in index.files if name.startswith("nvidia_nvvm-13.0.88-py3-none-many")
     )
-    part = tmp_path / f"downloads/pypi/{name}.part"
+    part = tmp_path / f"downloads/13.0-x86_64/{name}.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(b"of another")
     home = tmp_path / "home"

@@ -148,7 +148,7 @@ def test_a_piece_is_downloaded_once(tmp_path: Path) -> None:
         index.add("nvcc.whl", CONTENT)
         for _ in range(2):
             file = fetch_piece(piece(index.url), tmp_path, SilentBar())
-            assert file == tmp_path / "downloads/pypi/nvcc.whl"
+            assert file == tmp_path / "nvcc.whl"
             assert file.read_bytes() == CONTENT
         assert len(index.requests) == 1
 
@@ -158,7 +158,7 @@ def test_a_piece_with_another_digest_is_deleted(tmp_path: Path) -> None:
         index.add("nvcc.whl", CONTENT)
         with refused("wrong-digest"):
             fetch_piece(piece(index.url, b"something else"), tmp_path, SilentBar())
-        assert downloaded_names(tmp_path / "downloads/pypi") == []
+        assert downloaded_names(tmp_path) == []
         assert fetch_piece(piece(index.url), tmp_path, SilentBar()).is_file()
 
 
@@ -172,11 +172,9 @@ def test_missing_files_and_hosts_are_reported(tmp_path: Path) -> None:
 
 
 def test_an_earlier_download_is_checked(tmp_path: Path) -> None:
-    folder = tmp_path / "downloads/pypi"
-    folder.mkdir(parents=True)
     with serving(Index()) as index:
         index.add("nvcc.whl", CONTENT)
-        (folder / "nvcc.whl").write_bytes(CONTENT[:-1])
+        (tmp_path / "nvcc.whl").write_bytes(CONTENT[:-1])
         with refused("wrong-digest"):
             fetch_piece(piece(index.url), tmp_path, SilentBar())
         assert fetch_piece(piece(index.url), tmp_path, SilentBar()).read_bytes() == CONTENT
@@ -187,4 +185,4 @@ def test_a_piece_without_a_digest_is_refused(tmp_path: Path) -> None:
         index.add("nvcc.whl", CONTENT)
         with refused("wrong-digest"):
             fetch_piece(replace(piece(index.url), sha256=""), tmp_path, SilentBar())
-        assert downloaded_names(tmp_path / "downloads/pypi") == []
+        assert downloaded_names(tmp_path) == []

@@ -50,6 +50,7 @@ class MadeUp:
     name: str
     contents: dict[str, Callable[[Path], None]] = field(default_factory=dict)
     size: int = 10  # bytes to download
+    file_name: str = ""  # of the package; "": after the request
     requests: list[ToolkitRequest] = field(default_factory=list)
     refusal: str = "its host cannot be reached (no answer in 5 s)"
 
@@ -67,10 +68,11 @@ class MadeUp:
             return ProviderRefusal(self.name, self.refusal)
         version = versions[0]
         exact = replace(request, version=version)
-        piece = ProviderPackage(self.name, "all", version, f"{exact.name}.pkg", "", "0", self.size)
+        file_name = self.file_name or f"{exact.name}.pkg"
+        piece = ProviderPackage(self.name, "all", version, file_name, "", "0", self.size)
 
         def fill(folder: Path) -> None:
-            file = downloads_folder(cache, self.name) / piece.file
+            file = downloads_folder(cache, exact) / piece.file
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(b"downloaded")
             self.contents[version](folder)

@@ -28,7 +28,7 @@ from torchmill.fetch.download import lasting_complaint
 from torchmill.fetch.toolkit import layout
 from torchmill.fetch.toolkit.layout import PACKAGES, placer
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
-from torchmill.fetch.toolkit.store import fetch_piece
+from torchmill.fetch.toolkit.store import downloads_folder, fetch_piece
 from torchmill.fetch.user_packages import import_rattler
 from torchmill.host.provisioned import TOOLKIT
 
@@ -114,7 +114,7 @@ def _make_offer(
     exact = request
     if request.kind != TOOLKIT:  # a library may be requested by the beginning of its version
         exact = replace(request, version=full)
-    fill = partial(_fill, exact, pieces, cache, progress)
+    fill = partial(_fill, exact, pieces, downloads_folder(cache, exact), progress)
     return ProviderOffer(exact, PROVIDER, full, pieces, fill)
 
 
@@ -131,7 +131,7 @@ def _channel_complaint(source: ToolkitSource) -> str:
 def _fill(
     request: ToolkitRequest,
     pieces: Sequence[ProviderPackage],
-    cache: Path,
+    downloads: Path,
     progress: ProgressDisplay,
     folder: Path,
 ) -> None:
@@ -139,7 +139,7 @@ def _fill(
     place = placer(PROVIDER if request.kind == TOOLKIT else "magma")
     for piece in pieces:
         with contextlib.closing(progress.start_bar(f"{piece.name} {piece.version}")) as bar:
-            archive = _fetch_archive(piece, cache, bar)
+            archive = _fetch_archive(piece, downloads, bar)
             _unpack(archive, piece.name, folder, place)
     if request.kind == TOOLKIT:
         layout.add_links(folder, request.arch)
@@ -249,14 +249,14 @@ def _piece(record: "RepoDataRecord") -> ProviderPackage:
     )
 
 
-def _fetch_archive(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
+def _fetch_archive(piece: ProviderPackage, downloads: Path, bar: ProgressBar) -> Path:
     """Download the file of a package, compare its digest, and return its path.
 
     A file of a channel that is a folder is not copied. Raises NetworkError, SourceError.
     """
     parts = urlsplit(piece.url)
     if parts.scheme != "file":
-        return fetch_piece(piece, cache, bar)
+        return fetch_piece(piece, downloads, bar)
     file = Path(url2pathname(parts.path))
     if hash_file(file) != piece.sha256:
         raise SourceError(

@@ -128,11 +128,11 @@ def _ask_suite(  # noqa: PLR0917 - a request, where to read, and how to show it
     complaint = _glibc_complaint(request, suite, packages)
     if complaint:
         return complaint
-    store = downloads_folder(cache, DEBIAN)
     upstream = packages[0].upstream
     if request.kind != MAGMA:
         # The version of NVIDIA's libraries is "11.8.89~11.8.0": theirs, and that of the toolkit.
         full = re.split(r"[~+]", upstream)[-1]
+        store = downloads_folder(cache, request)
         return _Installation(request, suite, full, own_apt, packages, store, progress).offer()
     if not version_begins(upstream, request.version):
         return f"{suite} has {MAGMA} {upstream}"
@@ -140,6 +140,7 @@ def _ask_suite(  # noqa: PLR0917 - a request, where to read, and how to show it
     # MAGMA is linked statically, and needs no packages at run time: only the pinned packages are
     # taken, which come first.
     packages = packages[: len(pinned)]
+    store = downloads_folder(cache, exact)
     return _Installation(exact, suite, upstream, own_apt, packages, store, progress).offer()
 
 

@@ -112,8 +112,9 @@ def _require_room(offer: ProviderOffer, cache: Path) -> None:
     """Raise HostError if the disk cannot hold both the downloads and their contents."""
     existing_folder = nearest_existing(cache)
     needed = bytes_taken(offer.pieces)
+    downloads = downloads_folder(cache, offer.request)
     for piece in offer.pieces:
-        file = downloads_folder(cache, piece.provider) / piece.file
+        file = downloads / piece.file
         if file.is_file():  # it is downloaded already
             needed -= file.stat().st_size
     if offer.request.completes:
@@ -142,7 +143,7 @@ def bytes_taken(pieces: Sequence[ProviderPackage]) -> int:
 def _install_offer(
     offer: ProviderOffer, context: ProvisionContext, bar: ProgressBar
 ) -> ProvisionedFolder:
-    """Install an offer, delete its downloads, and return its folder."""
+    """Install an offer, and return its folder."""
     request = offer.request
     count = len(offer.pieces)
     size = format_bytes(sum(piece.size for piece in offer.pieces))
@@ -176,9 +177,6 @@ def _install_offer(
         context.progress.start_bar(text).close()
 
     installed = make_in_store(context.cache, request, find, fill, show_note)
-    # This is not reached after an error: the next run then need not repeat the downloads.
-    for piece in offer.pieces:
-        (downloads_folder(context.cache, piece.provider) / piece.file).unlink(missing_ok=True)
     bar.update(0, None, f"{extent}, in {installed.home}")
     return installed
 

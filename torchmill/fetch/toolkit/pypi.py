@@ -39,7 +39,7 @@ from torchmill.fetch.toolkit.request import (
     ToolkitRequest,
     version_begins,
 )
-from torchmill.fetch.toolkit.store import fetch_piece
+from torchmill.fetch.toolkit.store import downloads_folder, fetch_piece
 from torchmill.host.provisioned import TOOLKIT
 
 PROVIDER = "pypi"
@@ -214,14 +214,14 @@ def offer(
     full = str(wheels[0].version)
     if request.completes:  # its wheels are single libraries, with versions of their own
         full = request.version
-    fill = partial(_fill, exact, pieces, cache, progress)
+    fill = partial(_fill, exact, pieces, downloads_folder(cache, exact), progress)
     return ProviderOffer(exact, PROVIDER, full, pieces, fill)
 
 
 def _fill(
     request: ToolkitRequest,
     pieces: Sequence[ProviderPackage],
-    cache: Path,
+    downloads: Path,
     progress: ProgressDisplay,
     folder: Path,
 ) -> None:
@@ -233,7 +233,7 @@ def _fill(
     library_folder = "lib64" if request.kind == TOOLKIT else "lib"
     for piece in pieces:
         with contextlib.closing(progress.start_bar(f"{piece.name} {piece.version}")) as bar:
-            wheel = fetch_piece(piece, cache, bar)
+            wheel = fetch_piece(piece, downloads, bar)
             unpack_wheel(wheel, folder, library_folder)
     if request.kind == TOOLKIT:
         layout.add_links(folder, request.arch)

@@ -22,20 +22,24 @@ _REFUSAL_HINT = (
 )
 
 
-def downloads_folder(cache: Path, provider: str) -> Path:
-    """Return the folder of a provider's downloads, which are deleted after installation."""
-    return cache / "downloads" / provider
+def downloads_folder(cache: Path, request: ToolkitRequest) -> Path:
+    """Return the folder of a request's downloads, which is deleted after installation.
+
+    No other request has its downloads there, even if it needs the same packages: whoever holds the
+    lock of the request in `make_in_store` owns the folder.
+    """
+    return cache / "downloads" / f"{request.name}-{request.arch}"
 
 
-def fetch_piece(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
-    """Return the file of a package that has a URL, complete and checked.
+def fetch_piece(piece: ProviderPackage, downloads: Path, bar: ProgressBar) -> Path:
+    """Return the file of a package that has a URL, complete and checked, in a folder of downloads.
 
     A broken download is resumed. Raises NetworkError, HostError for a full disk, SourceError for a
     file that is not what the index lists.
     """
     return download_file(
         piece.url,
-        downloads_folder(cache, piece.provider),
+        downloads,
         bar,
         network_hint=_NETWORK_HINT,
         refusal_hint=_REFUSAL_HINT,
@@ -54,8 +58,9 @@ def make_in_store(
     """Return the installed folder of a request, and install it first if `find` finds none.
 
     `fill` puts the contents into an empty folder, and returns the name for the folder and its
-    record. If it raises an error, nothing but downloads remains. One process installs while others
-    wait; `note` then gets a sentence for the user. Raises HostError for a full disk.
+    record. If it raises an error, nothing but downloads remains, which the next run need not
+    repeat; after an installation they are deleted. One process installs while others wait; `note`
+    then gets a sentence for the user. Raises HostError for a full disk.
     """
     arch = request.arch
     toolkits = cache / provisioned.FOLDER
@@ -80,6 +85,7 @@ def make_in_store(
                 text = provisioned.format_provision_record(record, arch, date)
                 (folder / provisioned.RECORD).write_text(text, encoding="utf-8")
                 folder.rename(home)
+                delete_paths([downloads_folder(cache, request)])
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
     return ProvisionedFolder(name, arch, home, record)
