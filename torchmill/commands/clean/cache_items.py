@@ -30,12 +30,14 @@ HISTORY = "units.sqlite"  # of the guard, by unit (a file that is compiled)
 def find_downloads(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield downloads for sources and toolkits, and answers of the package index."""
     cache = place.layout.cache
-    # Files in "downloads" are used by installations of toolkits, which hold locks of their own.
-    installing = (cache / provisioned.FOLDER).glob(f"{provisioned.MAKING}*/{LOCK_FILE}")
+    # Installations of toolkits hold locks of their own while they download, also from Debian. All
+    # others hold a lock beside the file that they download.
+    installing = list((cache / provisioned.FOLDER).glob(f"{provisioned.MAKING}*/{LOCK_FILE}"))
+    downloading = (cache / "downloads").rglob("*.lock")
     locks = {
-        "debian": (cache / "debian" / LOCK_FILE,),
+        "debian": (cache / "debian" / LOCK_FILE, *installing),
         "upstream": (),
-        "downloads": tuple(installing),
+        "downloads": (*installing, *downloading),
     }
     for name, folder_locks in locks.items():
         folder = cache / name

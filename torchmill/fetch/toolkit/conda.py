@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from torchmill.config.toolkit import ProviderPackage, ToolkitSource
-from torchmill.core import retries
+from torchmill.core import locks, retries
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import HostError, NetworkError, SourceError
@@ -91,8 +91,11 @@ def offer(
             reason = complaints[source]
             continue
         title = f"{request} on {hide_password(', '.join(source.where))}"
-        with contextlib.closing(progress.start_bar(title)):
-            pieces = _solve(request, source, cache / "downloads" / "channels")
+        with (
+            contextlib.closing(progress.start_bar(title)) as bar,
+            _hold_channels(cache, bar) as channels,
+        ):
+            pieces = _solve(request, source, channels)
         if isinstance(pieces, str):
             reason = pieces
             continue
@@ -144,6 +147,21 @@ def _fill(
     if request.kind == TOOLKIT:
         layout.add_links(folder, request.arch)
         layout.add_driver_stub(folder, request.arch)
+
+
+@contextlib.contextmanager
+def _hold_channels(cache: Path, bar: ProgressBar) -> Iterator[Path]:
+    """Hold the folder of rattler's copies of indexes in the user's cache, after other processes.
+
+    A process whose connection breaks deletes the folder, and another must not read there meanwhile.
+    """
+    folder = cache / "downloads" / "channels"
+
+    def report(holder: str) -> None:
+        bar.update(0, None, f"waiting for another process that reads channels{holder}")
+
+    with locks.wait_for_file(folder.with_name(f"{folder.name}.lock"), report):
+        yield folder
 
 
 def _solve(
