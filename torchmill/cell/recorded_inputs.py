@@ -6,13 +6,13 @@ compilers.
 
 import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from torchmill.cell import machine_inputs
 from torchmill.cell.folders import BuildTree
+from torchmill.core.deletion import read_disk_clock
 from torchmill.host.tree_users import TreeUser
 
 # Objects, each with all files that were read for it, as absolute paths.
@@ -87,9 +87,7 @@ def has_future_objects(tree: BuildTree) -> bool:
     ninja goes by the dates of files, and would take such objects for newer than any edit.
     """
     # The clock of the disk dates a new file, and it may be ahead of ours.
-    with tempfile.TemporaryFile(dir=tree.folder) as fresh:
-        disk_time = os.fstat(fresh.fileno()).st_mtime
-    now = max(time.time(), disk_time) + CLOCK_SKEW_SECONDS
+    now = max(time.time(), read_disk_clock(tree.folder)) + CLOCK_SKEW_SECONDS
     endings = (*OBJECTS, ".so", ".a", ".dylib")
     compiled = files_below(tree.build, lambda name: name.endswith(endings))
     return any(path.lstat().st_mtime > now for path in compiled)

@@ -9,12 +9,11 @@ import functools
 import os
 import platform
 import re
-import time
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from torchmill.core.deletion import ABANDONED_SECONDS, delete_paths
+from torchmill.core.deletion import delete_paths, is_abandoned
 
 _MARK_LENGTH = 8  # hexadecimal digits
 
@@ -58,7 +57,7 @@ def fresh_path(target: Path) -> Iterator[Path]:
     start = f".{target.name}."
     names = os.listdir(target.parent)  # noqa: PTH208 - may be ten thousands
     hidden = [target.with_name(name) for name in names if name.startswith(start)]
-    delete_paths(path for path in hidden if _is_abandoned(path))
+    delete_paths(path for path in hidden if _is_left_over(path))
     fresh = target.with_name(f"{start}{_machine_mark()}-{os.getpid()}")
     # A killed run may have had the number of this process: in a container they begin at 1.
     delete_paths([fresh])
@@ -68,20 +67,18 @@ def fresh_path(target: Path) -> Iterator[Path]:
         delete_paths([fresh])
 
 
-def _is_abandoned(path: Path) -> bool:
+def _is_left_over(path: Path) -> bool:
     """Tell whether the run that made a hidden path of `fresh_path` has ended.
 
     Its name ends with "MARK-NUMBER", the mark of the machine and the number of the process.
-    Processes of another machine or container cannot be seen from here: their paths count as
-    abandoned when they are a day old.
+    Processes of another machine or container cannot be seen from here: their paths are left over
+    when nobody has changed them for a day.
     """
     mark, _, number = path.name.rpartition(".")[2].partition("-")
     if len(mark) != _MARK_LENGTH or not number.isdecimal():
         return False
     if mark != _machine_mark():
-        with contextlib.suppress(OSError):
-            return time.time() - path.lstat().st_mtime > ABANDONED_SECONDS
-        return False
+        return is_abandoned(path)
     import psutil  # slow to load, and seldom needed
 
     return int(number) != os.getpid() and not psutil.pid_exists(int(number))

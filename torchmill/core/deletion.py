@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Iterable
 from itertools import count
@@ -47,6 +48,28 @@ def is_being_deleted(path: Path) -> bool:
     return number.isdecimal() and psutil.pid_exists(int(number)) and is_recent
 
 
+def is_abandoned(path: Path) -> bool:
+    """Tell whether a path has not changed for a day; False if that cannot be told.
+
+    What a run writes on another machine that shares the disk can be judged by its age alone. A
+    folder changes if something directly in it does.
+    """
+    with contextlib.suppress(OSError):
+        # Not st_mtime: whoever copies a file may give it the date of the original.
+        return read_disk_clock(path.parent) - path.lstat().st_ctime > ABANDONED_SECONDS
+    return False
+
+
+def read_disk_clock(folder: Path) -> float:
+    """Return the time by which the files in a folder are dated, in seconds since the epoch.
+
+    It is the clock of a server if the disk is shared, and the clock of this machine may differ from
+    it. Raises OSError if no file can be made in the folder.
+    """
+    with tempfile.TemporaryFile(dir=folder) as fresh:
+        return os.fstat(fresh.fileno()).st_ctime
+
+
 def delete_paths(paths: Iterable[Path]) -> None:
     """Delete files and whole folders; links are deleted, not followed.
 
@@ -87,7 +110,7 @@ def trim_folder(folder: Path, limit: int) -> None:
     """Delete the files that were used least recently until a folder holds at most `limit` bytes.
 
     A file counts as used at its time of modification, which readers of a cache renew. Hidden files
-    younger than a day stay, because another process may be writing them.
+    stay for a day after their last change, because another process may be writing them.
     """
     files = []
     total = 0
@@ -97,8 +120,7 @@ def trim_folder(folder: Path, limit: int) -> None:
             path = Path(parent, name)
             with contextlib.suppress(OSError):
                 status = path.stat()
-                age = time.time() - status.st_mtime
-                is_being_written = name.startswith(".") and age < ABANDONED_SECONDS
+                is_being_written = name.startswith(".") and not is_abandoned(path)
                 if path.is_file() and not is_being_written:
                     files.append((status.st_mtime_ns, status.st_size, path))
                     total += status.st_size

@@ -7,8 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from millguard import drawing, reports
+from millguard import drawing, recorded_runs, reports
 from millguard.recorded_runs import (
+    ABANDONED_SECONDS,
     KEPT_RUNS,
     NoRunError,
     RecordedRun,
@@ -113,7 +114,12 @@ def test_only_the_latest_runs_are_kept(tmp_path: Path) -> None:
     assert len(list((tmp_path / "runs").iterdir())) == 2 * KEPT_RUNS
 
 
-def test_a_run_that_began_before_many_others_is_kept_while_it_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_began_before_many_others_is_kept_while_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the others end on machines that share the folder, and whose clocks are ahead."""
+    now = recorded_runs.wall_clock()
+    monkeypatch.setattr(recorded_runs, "wall_clock", lambda: now + 3 * ABANDONED_SECONDS)
     long_timeline = new_recording(tmp_path)
     long_timeline.write_text("")
     for _ in range(KEPT_RUNS + 1):

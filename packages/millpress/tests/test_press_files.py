@@ -4,9 +4,11 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from millpress import atomic_files
 from millpress.atomic_files import fresh_path, name_file, write_atomically
 
 
@@ -45,6 +47,20 @@ def test_the_rest_of_a_killed_run_is_deleted(tmp_path: Path) -> None:
     with fresh_path(target) as fresh:
         assert list(tmp_path.iterdir()) == [other]
         assert fresh.parent == tmp_path
+
+
+def test_what_another_machine_writes_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its age is by the clock of the disk: that of this machine may be days ahead."""
+    written = tmp_path / ".file.00000000-7"
+    written.write_bytes(b"half")
+    os.utime(written, (0, 0))  # a copy has the date of its original
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 3 * atomic_files.DAY_SECONDS)
+    write_atomically(tmp_path / "file", b"content", 0o644)
+    assert written.exists()
+    monkeypatch.setattr(atomic_files, "DAY_SECONDS", -1.0)
+    write_atomically(tmp_path / "file", b"content", 0o644)
+    assert not written.exists()
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,12 @@ def _remove_old_runs(latest: Path) -> None:
 
     A build of many hours may have begun before all others. It keeps its timeline while it runs.
     """
+    # Not the clock of this machine: others that share the folder date their timelines by the disk's.
+    now = _description_of(latest).stat().st_mtime
     ended = []
     for timeline in _timelines(latest.parent):
         with contextlib.suppress(FileNotFoundError):  # another run removes it just now
-            is_abandoned = wall_clock() - timeline.stat().st_mtime > ABANDONED_SECONDS
+            is_abandoned = now - timeline.stat().st_mtime > ABANDONED_SECONDS
             if is_abandoned or _description_of(timeline).is_file():
                 ended.append(timeline)
     for timeline in ended[:-KEPT_RUNS]:

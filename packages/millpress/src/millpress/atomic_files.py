@@ -12,7 +12,7 @@ import os
 import platform
 import shutil
 import sys
-import time
+import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,17 +78,25 @@ def _is_abandoned(suffix: str, path: Path) -> bool:
 
     `suffix` is the end of its name: the mark of the machine and the number of the process. A number
     means nothing on another machine, so what another one wrote, on a shared disk, counts as
-    abandoned after a day.
+    abandoned when it has not changed for a day.
     """
     mark, _, number = suffix.partition("-")
     if len(mark) != MARK_LENGTH or not number.isdecimal():
         return False
     if mark != _machine_mark():
-        try:
-            return time.time() - path.lstat().st_mtime > DAY_SECONDS
-        except OSError:
-            return False
+        return _is_day_old(path)
     return int(number) != os.getpid() and not _is_running(int(number))
+
+
+def _is_day_old(path: Path) -> bool:
+    """Tell whether a path has not changed for a day; False if that cannot be told."""
+    with contextlib.suppress(OSError):
+        # The clock of a shared disk dates its files, and the clock of this machine may be ahead.
+        with tempfile.TemporaryFile(dir=path.parent) as fresh:
+            now = os.fstat(fresh.fileno()).st_ctime
+        # Not st_mtime: whoever copies a file may give it the date of the original.
+        return now - path.lstat().st_ctime > DAY_SECONDS
+    return False
 
 
 def _is_running(process: int) -> bool:
