@@ -19,7 +19,7 @@ _MARK_LENGTH = 8  # hexadecimal digits
 
 
 def write_atomically(file: Path, content: str | bytes, mode: int | None = None) -> None:
-    """Write `content`, text as UTF-8, to a file in one move.
+    """Write `content`, text as UTF-8, to a file in one move; a link is replaced, not followed.
 
     `mode` are the file's permissions, such as 0o755; None leaves them to the umask. The folder is
     made if it is missing. If the file cannot be written, raises OSError, and the old file stays.

@@ -83,7 +83,10 @@ class ThrottledOutput:
         self._file.flush()
 
     def write_throttled(self, text: Callable[[], str]) -> None:
-        """Write the line that `text` returns if the last line is INTERVAL_SECONDS old."""
+        """Write the line that `text` returns if the last line is INTERVAL_SECONDS old.
+
+        Before the first line, the age is that of this object.
+        """
         if self._clock() - self._written_at >= INTERVAL_SECONDS:
             self.write(text())
 

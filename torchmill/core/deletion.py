@@ -110,7 +110,8 @@ def trim_folder(folder: Path, limit: int) -> None:
     """Delete the files that were used least recently until a folder holds at most `limit` bytes.
 
     A file counts as used at its time of modification, which readers of a cache renew. Hidden files
-    stay for a day after their last change, because another process may be writing them.
+    stay for a day after their last change, because another process may be writing them, and do not
+    count. Files that cannot be deleted stay, too.
     """
     files = []
     total = 0

@@ -97,8 +97,9 @@ def error_data(error: TorchmillError) -> dict[str, Any]:
 def prepare_program() -> None:
     """Prepare the process of a runner, before any other work.
 
-    An error that a runner does not catch is shown as one message. The environment gets the commands
-    by which people start the runners (`record_programs`).
+    An error that a runner does not catch is shown as one message. Standard streams that are closed
+    are opened, and output that cannot be written when the process ends is an error as well. The
+    environment gets the commands by which people start the runners (`record_programs`).
     """
     sys.excepthook = show_uncaught
     open_closed_streams()
@@ -246,7 +247,7 @@ class _Output:
 
 
 def print_now(value: object, end: str = "\n") -> None:
-    """Print a value, and flush it.
+    """Print the text of a value as `as_plain_text` makes it, with its colours, and flush it.
 
     If the reader of the output has ended, as `head` does, later output is dropped, and the command
     goes on. Raises HostError if standard output cannot be written, with the name of its file.
@@ -264,7 +265,8 @@ def print_now(value: object, end: str = "\n") -> None:
 def _write_last_output() -> None:
     """Flush the last output of a runner when the process ends.
 
-    If the disk is full, the message that Python would show names neither the file nor a cure.
+    If it cannot be written, shows the error, and ends the process at once with its exit code. The
+    message that Python would show names neither the file nor a cure.
     """
     try:
         sys.stdout.flush()

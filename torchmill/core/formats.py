@@ -24,7 +24,10 @@ FormatAge = Literal["same", "older", "newer", "invalid"]
 
 
 def judge_format(document: Mapping[str, Any], current: int) -> FormatAge:
-    """Return the age of a document's format, compared with the one that is written now."""
+    """Return the age of a document's format, compared with the one that is written now.
+
+    A document without a format is "older", one whose format is no whole number is "invalid".
+    """
     number = document.get(KEY, BEFORE_FORMATS)
     is_number = isinstance(number, int) and not isinstance(number, bool)
     if not is_number or number < BEFORE_FORMATS:

@@ -73,10 +73,11 @@ def find_work_tree(folder: Path) -> WorkTree | None:
 def list_tracked(folder: Path, path_pattern: re.Pattern[bytes]) -> list[TrackedFile] | None:
     """Return all files that git tracks in a folder, or [] if no path can match a pattern.
 
-    The pattern is searched for in the bytes of the whole index, so that a large one is parsed only
-    if it matches. So it must match a part of each path that the caller looks for, and cannot have
-    anchors such as ^. The result is also [] if git does not manage the folder. It is None if the
-    index cannot be read, is damaged, split or sparse, or has an unknown format.
+    `folder` is an absolute path, to which the paths of the files are relative. The pattern is
+    searched for in the bytes of the whole index, so that a large one is parsed only if it matches.
+    So it must match a part of each path that the caller looks for, and cannot have anchors such as
+    ^. The result is also [] if git does not manage the folder. It is None if the index cannot be
+    read, is damaged, split or sparse, or has an unknown format.
     """
     tree = find_work_tree(folder)
     if tree is None:

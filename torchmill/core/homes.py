@@ -56,7 +56,11 @@ class HomeRecord(NamedTuple):
 
 
 def require_untracked_state(root: Path) -> None:
-    """Raise ConfigError if git tracks a file that torchmill would delete, run or write through."""
+    """Raise ConfigError if git tracks a file that torchmill would delete, run or write through.
+
+    A home whose index cannot be read passes: only its mark can then show that its state is the
+    user's (`require_own_home`).
+    """
     for entry in list_tracked(root, _MENTIONED) or ():
         place = _find_place(root, entry)
         path = root / entry.path
@@ -132,11 +136,12 @@ def require_own_home(layout: Layout) -> None:
 
 
 def mark_home(layout: Layout) -> None:
-    """Mark the state folder of a home as made by this user; make it if it is missing.
+    """Record a home, and mark its state folder as made by this user; make it if it is missing.
 
-    Errors are ignored: whatever writes to the folder next meets the same error, and reports it.
+    Does nothing in a container, which uses the home of its machine. Errors are ignored: whatever
+    writes to the folder next meets the same error, and reports it.
     """
-    if layout.container_arch:  # a container uses the home of its machine, which is marked there
+    if layout.container_arch:
         return
     record = _read_record(layout)
     if _is_marked(layout.root, record):
@@ -199,15 +204,14 @@ def _list_links(root: Path) -> Iterator[str]:
 
 
 def _is_own_link(root: Path, name: str, record: HomeRecord | None) -> bool:
-    """Tell whether the user made a link.
+    """Tell whether the user made a link, which git does not track (`require_untracked_state`).
 
     That is so if the record has the link (`trust_home`), or if the link lies in a work tree of git
-    that does not track it. A link outside of any work tree may come from an archive.
+    whose index can be read. A link outside of any work tree may come from an archive.
     """
     if record is not None and record.links.get(name) == str((root / name).readlink()):
         return True
-    # A link that git tracks was refused before (`require_untracked_state`). None: git's index
-    # cannot be read, so that it may track this one.
+    # None: git's index cannot be read, so that it may track this link.
     return find_work_tree(root) is not None and list_tracked(root, _MENTIONED) is not None
 
 
@@ -231,7 +235,7 @@ def _read_record(layout: Layout) -> HomeRecord | None:
 def _record_home(layout: Layout, links: Mapping[str, str]) -> HomeRecord:
     """Record a home in the user's cache, and return the record.
 
-    A home that is recorded already keeps its number.
+    A home that is recorded already keeps its number; `links` replace its links.
     """
     from filelock import FileLock
 

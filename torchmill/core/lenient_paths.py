@@ -32,7 +32,7 @@ def find_paths(folder: Path, pattern: str) -> list[Path]:
 
 
 def read_text(file: Path) -> str:
-    """Return the text of a file; "" if it cannot be read."""
+    """Return the text of a file, with U+FFFD for what is not UTF-8; "" if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:

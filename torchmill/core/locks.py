@@ -1,8 +1,9 @@
 """Lock folders against other runs: refuse, or wait for the holder to end.
 
 To hold a folder is to hold the lock on the file LOCK_FILE in it; the holder is the run that does.
-The file is never removed, even if all else in the folder is: everybody who opens it must mean the
-same file. A single file, such as a download, has a lock file beside it.
+The folder is made if it is missing. The file is never removed, even if all else in the folder is:
+everybody who opens it must mean the same file. A single file, such as a download, has a lock file
+beside it.
 """
 
 import contextlib

@@ -44,7 +44,7 @@ class SkippedLines(str):
 
 
 def read_log(name: str) -> Iterator[str]:
-    """Yield the lines of the log called `name`; `-` stands for standard input.
+    """Yield the lines of the log called `name`, with their newlines; `-` is standard input.
 
     The middle of a very long line is left out. SkippedLines stands for the lines in the middle of
     a very long log.
@@ -71,7 +71,10 @@ def read_log(name: str) -> Iterator[str]:
 
 
 def _read_lines(name: str) -> Iterator[str]:
-    """Yield the lines of a log, whose name `read_log` has checked, with the same omissions."""
+    """Yield the lines of a log, whose name `read_log` has checked, with the same omissions.
+
+    Raises ConfigError if it cannot be read, is empty or not text.
+    """
     try:
         if name == _STANDARD_INPUT:
             file = FileIO(0, closefd=False)  # whoever started the program may still read from it

@@ -51,7 +51,10 @@ def find_library(name: str) -> OptionalLibrary:
 
 @contextlib.contextmanager
 def require_library(name: str) -> Iterator[None]:
-    """Raise HostError if the block cannot import a library, or its version is out of bounds."""
+    """Raise HostError if the block cannot import a library, or its version is out of bounds.
+
+    Any ImportError of the block counts, because the library may lack something that it imports.
+    """
     library = find_library(name)
     version = installed_version(name)
     if version and not library.allows(version):
@@ -59,7 +62,6 @@ def require_library(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        # A library that is installed may itself lack something that it imports.
         state = f"{version} cannot be imported ({error})" if version else "it is not installed"
         raise library.error(state) from None
 

@@ -47,7 +47,10 @@ _CREATE_NEW_PROCESS_GROUP = 0x200  # a flag of Windows: elsewhere, subprocess la
 
 
 def end_children() -> None:
-    """End the children of this process, and their children, except for the watchers."""
+    """End the children of this process, and their children, except for the watchers.
+
+    Each gets SIGTERM, and is killed if it does not end soon.
+    """
     import psutil
     from millguard import processes
 
@@ -184,7 +187,10 @@ def program_output(*argv: str, env: Mapping[str, str] | None = None) -> str:
 
 
 def why_failed(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str | None:
-    """Return why a program failed, or could not be started; None if it succeeded."""
+    """Return why a program failed, did not end, or could not be started; None if it succeeded.
+
+    The program runs as by `capture`.
+    """
     try:
         capture(argv, env=env)
     except (CommandError, HostError) as error:
@@ -203,7 +209,7 @@ def stream(
     bytes_of: Callable[[str], int] | None = None,
     kills_others: bool = False,
 ) -> None:
-    """Run a program until it ends, and pass on each line of its output.
+    """Run a program until it ends, and pass on each line of its output and of its errors.
 
     `log` gets the lines as they are, `on_line` gets them without the newline.
 
@@ -214,11 +220,11 @@ def stream(
     clean up then, and it ends after them.
 
     `waits_for` names the sender of the output, such as a server. If it is given, the silence of the
-    sender is limited (`watch_for_silence`). `bytes_of` returns how many bytes from the sender a line
-    stands for; without it, any line ends the silence.
+    sender is limited (`watch_for_silence`). `bytes_of` returns how many bytes from the sender a
+    line stands for; without it, any line ends the silence.
 
-    Raises InterruptedBuildError after Ctrl-C, CommandError if the program fails, HostError if it
-    cannot be started, SilentError if `waits_for` is silent for too long.
+    Raises InterruptedBuildError after Ctrl-C or SIGTERM, CommandError if the program fails,
+    HostError if it cannot be started, SilentError if `waits_for` is silent for too long.
     """
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     # `watch_for_silence` reads the output in another thread.
@@ -305,8 +311,8 @@ def run_in_terminal(argv: Sequence[str], env: Mapping[str, str]) -> int:
     """Run a program that has the terminal to itself, and return its exit code, -N for signal N.
 
     The terminal's Ctrl-C reaches both this process and the program, which gets
-    INTERRUPT_TIMEOUT_SECONDS to stop; InterruptedBuildError is raised then. Raises HostError if the
-    program cannot be started.
+    INTERRUPT_TIMEOUT_SECONDS to stop; InterruptedBuildError is raised then, and also after SIGTERM.
+    Raises HostError if the program cannot be started.
     """
     with interrupt_on_sigterm():
         process = _start(argv, None, env, in_terminal=True)

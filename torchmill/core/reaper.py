@@ -122,7 +122,10 @@ def _dismiss(run_pid: int, pipe: int) -> None:
 
 
 def mark_of_run() -> dict[str, str]:
-    """Return the variable that marks processes of this run; {} if there is no watcher."""
+    """Return the variable that marks processes of this run; {} if nobody called `watch_run`.
+
+    A process that another one of the run has started has the variable from there.
+    """
     if VARIABLE not in os.environ:
         return {}
     return {VARIABLE: os.environ[VARIABLE]}

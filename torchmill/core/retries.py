@@ -2,7 +2,8 @@
 
 The step must be safe to repeat: it only reads, or it finds out first what an earlier try has done.
 A judge decides which failures may pass. The judges lie beside the steps that they judge: for HTTP
-fetch/http_failures.py, for git in fetch/source/git_command.py, for buckets in deliver/publish/bucket.py.
+fetch/http_failures.py, for git in fetch/source/git_command.py, for buckets in
+deliver/publish/bucket.py.
 
 urllib3's Retry counts the tries, draws the pauses and parses Retry-After. tenacity was looked at,
 too: it repeats any function, but is one more library, and does not know Retry-After.
@@ -88,7 +89,8 @@ def repeat(
 
     `subject` names the step, or the host that it asks, in the line on standard error about each
     repetition. `advanced` is called after each failure and tells whether the step got nearer to its
-    end since it was called last: the tries are then counted anew. Raises the error of the last try.
+    end since it was called last: the tries are then counted anew. Raises the error of the last try,
+    or ConfigError if the user's number of tries is wrong.
     """
     retry = _new_retry()
     began = time.monotonic()

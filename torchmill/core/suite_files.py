@@ -63,8 +63,8 @@ def read_requirements() -> str:
 def copy_part(name: str, target: Path) -> None:
     """Copy a file or folder of the suite to a path, by its name in a checkout ("noxfile.py").
 
-    If torchmill is installed, "requirements.txt" and "packages" are made anew. A part that an
-    installed torchmill lacks, such as pyproject.toml, is left out.
+    If torchmill is installed, "requirements.txt" and "packages" are made anew. Nothing is copied of
+    a part that is missing, as pyproject.toml is in an installed torchmill.
     """
     source = PACKAGE if name == PACKAGE.name else CHECKOUT / name
     if name == REQUIREMENTS:

@@ -105,7 +105,9 @@ def read_refusal(text: str, path: Path, *, needed_bytes: int = 0) -> HostError |
 
 
 def blame_disk(text: str, *folders: Path) -> HostError | None:
-    """Return the error to show if a program failed because a disk is full; None if it is not that.
+    """Return the error to show if a program failed because a disk is full or read-only.
+
+    None if neither is so. A limit on the size of files (`ulimit -f`) counts as a full disk.
 
     Some programs say so in their output, `text`. For others, the folders that they write to,
     `folders` and the one for temporary files, are tried: is there room for a file of _TRIAL_BYTES,

@@ -58,11 +58,12 @@ def format_share(part: float, whole: float) -> str:
 def parse_duration(text: str) -> float:
     """Return the seconds of "30d", "2 w", "12h", "5h20m" or "45min".
 
-    Raises ValueError for anything else; its message is part of a sentence.
+    Raises ValueError for anything else, also for "3m" alone, which may mean months. Its message is
+    part of a sentence.
     """
     parts = _DURATION.findall(text)
     is_whole = not _DURATION.sub("", text)
-    # "3m" alone may mean months; in "5h3m" it cannot.
+    # In "5h3m", the m cannot mean months.
     is_ambiguous = len(parts) == 1 and parts[0][1].lower() == "m"
     if not parts or not is_whole or is_ambiguous:
         raise ValueError(f"'{text}' is not a duration such as 30d, 2w, 12h, 5h20m or 45min")
