@@ -110,8 +110,14 @@ def test_an_archive_that_was_written_over_is_named(wheel: FinishedWheel, tmp_pat
         (None, "cannot be read as an archive"),
         ({"other": "{}"}, "cannot be read as an archive"),
         ({"index.json": "[]"}, "cannot be read as an archive"),
-        ({"index.json": "{}"}, "without libraries"),
-        ({"index.json": '{"libraries": {"a.so": "abcd"}}'}, "lacks the debug file of a.so"),
+        ({"index.json": '{"format": 1}'}, "without libraries"),
+        (
+            {"index.json": '{"format": 1, "libraries": {"a.so": "abcd"}}'},
+            "lacks the debug file of a.so",
+        ),
+        ({"index.json": '{"format": 2, "libraries": {}}'}, "was made by a newer torchmill"),
+        ({"index.json": '{"libraries": {}}'}, "has an index of format None"),
+        ({"index.json": '{"format": "1", "libraries": {}}'}, "has an index of format '1'"),
     ],
 )
 def test_what_is_no_such_archive_is_named(

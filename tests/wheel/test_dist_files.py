@@ -85,7 +85,7 @@ def test_a_wheel_that_must_be_verified_again_leaves_dist(tmp_path: Path) -> None
 
 def write_archive(path: Path, sha256: str) -> Path:
     """Write an archive with debug information of the wheel with this digest, without a library."""
-    index = json.dumps({"wheel_sha256": sha256, "libraries": {}})
+    index = json.dumps({"format": 1, "wheel_sha256": sha256, "libraries": {}})
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("index.json", index)
     return path

@@ -88,7 +88,7 @@ def read_index(archive: Path) -> Mapping[str, Any]:
     """Return the index of an archive.
 
     Raises ValueError, with a clause that follows the file's name ("lacks …"), if it is no such
-    archive or lacks the debug file of a library; OSError.
+    archive, of another format, or lacks the debug file of a library; OSError.
     """
     try:
         with zipfile.ZipFile(archive) as file:
@@ -98,6 +98,14 @@ def read_index(archive: Path) -> Mapping[str, Any]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise ValueError(f"cannot be read as an archive with debug information ({error})") from None
+    age = formats.judge_format(index, formats.DEBUG_ARCHIVE)
+    if age == "newer":
+        raise ValueError(formats.newer_clause(index, formats.DEBUG_ARCHIVE))
+    if age != "same":
+        raise ValueError(
+            f"has an index of format {index.get(formats.KEY)!r}, and this torchmill reads "
+            f"{formats.DEBUG_ARCHIVE}"
+        )
     libraries = index.get("libraries")
     if not isinstance(libraries, dict):
         raise ValueError("has an index without libraries")  # noqa: TRY004 - the file is wrong
