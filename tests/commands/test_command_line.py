@@ -190,6 +190,13 @@ QUICK_TASKS = {*TASK_LINES} - {
 }  # which ask indexes, or do much
 
 
+def test_all_lines_of_a_plan_are_folded_in_a_pipe(invoke: InvokeHere) -> None:
+    code, printed, _ = invoke(f"plan wheel-3.12-cu121 --tag=v2.4.1 {DESCRIBED}")
+    assert code == 0
+    assert "known vulnerabilities" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+
+
 @pytest.mark.parametrize("name", sorted(QUICK_TASKS))
 def test_no_option_alone_makes_a_traceback(
     name: str, invoke: InvokeHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

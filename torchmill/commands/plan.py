@@ -17,6 +17,7 @@ from torchmill.config.costs import MeasuredRun
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import known_capabilities
 from torchmill.config.release_lookup import selecting_tag
+from torchmill.core.console import fold_text
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 from torchmill.core.plain_text import as_plain_text
@@ -128,9 +129,10 @@ def show_plan(
         file = preview.product_file
         action = f"makes dist/{file} of the wheel" if file else "tries the wheel"
         lines.append(f"then       {preview.product}: {action}")
-    lines += [str(judgement) for judgement in judgements]
+    lines += [fold_text(str(judgement)) for judgement in judgements]
     if container:
-        lines.append(container[0])
+        # With `all_` there are commands in it, which stay whole.
+        lines.append(container[0] if all_ else fold_text(container[0]))
     data = _plan_as_data(preview, judgements, container[1] if container else None)
     return CommandOutput("\n".join(lines), data)
 
