@@ -105,11 +105,17 @@ def test_a_name_that_is_no_wheels_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("variant", "fitting"),
-    [("cu12", {"12.6", "12.8"}), ("cu128", {"12.8"}), ("cpu", {None}), ("cu11", {"11.8"})],
+    [
+        ("cu12", {"12.6", "12.8"}),
+        ("cu128", {"12.8"}),
+        ("cpu", {None}),
+        ("cu11", {"11.8"}),
+        ("cu92", {"9.2"}),
+    ],
 )
 def test_a_variant_is_that_of_a_torch(shipped: Facts, variant: str, fitting: set[str]) -> None:
     wheel = only_wheel("a-1-py3-none-any.whl", variant=variant)
-    versions = (None, "11.8", "12.6", "12.8", "13.0")
+    versions = (None, "9.2", "11.8", "12.6", "12.8", "13.0")
     assert {
         version
         for version in versions

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torchmill.commands.command import CommandOutput
-from torchmill.config.build import CPU
 from torchmill.config.facts import Facts
 from torchmill.config.package import Package
+from torchmill.config.versions import labelled_cuda, version_key
 from torchmill.core.console import fold_text
 from torchmill.plan.package_matrix import (
     NO_RELEASE,
@@ -142,9 +142,7 @@ def _tables(cells: Sequence[TorchCell]) -> Iterator[str]:
 def _variants(rows: Sequence[Sequence[TorchCell]]) -> list[str]:
     """Return the variants of some rows: cpu, then toolkits, oldest first."""
     variants = {cell.variant for row in rows for cell in row}
-    return sorted(
-        variants, key=lambda variant: int(variant.removeprefix("cu")) if variant != CPU else 0
-    )
+    return sorted(variants, key=lambda variant: version_key(labelled_cuda(variant)))
 
 
 def _format_table(rows: Sequence[Sequence[TorchCell]]) -> str:

@@ -11,6 +11,8 @@ from packaging.version import InvalidVersion, Version
 # as long as it exists, no other object has its identity.
 _answers: dict[tuple[int, str], tuple[SpecifierSet, bool]] = {}
 
+_CUDA_LABEL = re.compile(r"cu(?P<digits>[1-9]\d{0,2})", re.ASCII)
+
 
 @cache
 def python_key(python: str) -> tuple[Version, bool]:
@@ -34,6 +36,20 @@ def numbers_key(name: str) -> list[int]:
 def cuda_label(version: str) -> str:
     """Return how names of wheels and indexes write a version of CUDA: "cu118" for "11.8"."""
     return f"cu{version.replace('.', '')}"
+
+
+def labelled_cuda(label: str) -> str:
+    """Return the version of CUDA that a label names: "11.8" for "cu118", "9.2" for "cu92".
+
+    It is a major version alone, "12", if the label is "cu12". "" for a label of no CUDA.
+    """
+    match = _CUDA_LABEL.fullmatch(label)
+    if match is None:
+        return ""
+    digits = match["digits"]
+    # 7.0 to 9.2 have one digit before the full stop, and all later versions have two.
+    majors = 2 if digits.startswith("1") else 1
+    return ".".join(filter(None, (digits[:majors], digits[majors:])))
 
 
 def is_version(text: str) -> bool:

@@ -25,7 +25,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import platform_of_tag
 from torchmill.config.package_wheels import WheelFiles, WheelSource
 from torchmill.config.toolkit import Toolkit
-from torchmill.config.versions import is_within, python_key
+from torchmill.config.versions import is_within, labelled_cuda, python_key
 from torchmill.core.errors import ConfigError
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -37,7 +37,6 @@ _TORCH = re.compile(
 _VARIANT = re.compile(r"(?P<variant>cu\d+|cpu)")
 _CXX11_ABI = re.compile(r"cxx11abi(?P<new>true|false)")
 _INTERPRETER = re.compile(r"(py|cp)(\d)(\d*)")
-_MAJOR_VARIANT_LENGTH = 4  # of "cu12": a variant with a minor version, "cu128", is longer
 _PATCH_VERSION_PARTS = 3  # of a version with the number of its patch release, "2.9.1"
 
 
@@ -236,9 +235,8 @@ def fits_variant(wheel: RecordedWheel, toolkit: Toolkit | None) -> bool:
         return toolkit is None
     if toolkit is None:
         return False
-    if len(wheel.variant) <= _MAJOR_VARIANT_LENGTH:
-        return toolkit.version.partition(".")[0] == wheel.variant.removeprefix("cu")
-    return wheel.variant == toolkit.variant
+    major, _, _ = toolkit.version.partition(".")
+    return labelled_cuda(wheel.variant) in {toolkit.version, major}
 
 
 def fits_torch(facts: Facts, wheel: RecordedWheel, torch: str, arch: str) -> bool:

@@ -14,6 +14,7 @@ from torchmill.config.costs import CostRange
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import base_package
 from torchmill.config.toolkit import ToolkitSource
+from torchmill.config.versions import labelled_cuda
 from torchmill.core.urls import hide_password
 from torchmill.fetch.package_index import DEFAULT_INDEX
 from torchmill.fetch.source.apt_archives import parse_suite
@@ -23,7 +24,7 @@ from torchmill.fetch.toolkit.layout import PACKAGES
 from torchmill.fetch.toolkit.request import ToolkitRequest, find_part_packages, remedy
 from torchmill.fetch.user_packages import RATTLER, SCCACHE
 from torchmill.host.host import Host
-from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
+from torchmill.host.provisioned import COMPILER, TOOLKIT
 from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.providers import usable_sources
 from torchmill.plan.system_packages import INSTALL_COMMANDS, NEEDS_ROOT
@@ -34,7 +35,7 @@ INDEX = "the package index"
 _UV_PYTHONS = "https://github.com/astral-sh/python-build-standalone/releases"
 _PYENV_PYTHONS = "https://www.python.org/ftp/python/"
 _ROOT_PROGRAMS = frozenset(INSTALL_COMMANDS[manager][0] for manager in NEEDS_ROOT)  # "apt-get"
-_LIBRARY = re.compile(r"(?P<name>[a-z]+)-cu(?P<cuda>\d+)(?:=(?P<version>[\d.]+))?")
+_LIBRARY = re.compile(r"(?P<name>[a-z]+)-(?P<cuda>cu\d+)(?:=(?P<version>[\d.]+))?")
 _INDEX_WAY_OUT = (
     "name a mirror of the package index in PIP_INDEX_URL, "
     "or a folder with the wheels in PIP_FIND_LINKS"
@@ -236,10 +237,8 @@ def requested_item(words: Sequence[str], arch: str) -> ToolkitRequest | None:
     match = _LIBRARY.fullmatch(_option_value(words, "--library"))
     if match is None:
         return None
-    cuda = match["cuda"]  # the major version of the toolkit
-    if match["name"] == MAGMA:
-        # A MAGMA is for one toolkit: "magma-cu118" is for 11.8.
-        cuda = f"{cuda[:-1]}.{cuda[-1]}"
+    # The major version of the toolkit, "11". A MAGMA is for one toolkit: "11.8" of "magma-cu118".
+    cuda = labelled_cuda(match["cuda"])
     return ToolkitRequest(match["name"], match["version"] or "", cuda, arch)
 
 

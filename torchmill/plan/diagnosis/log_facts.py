@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from torchmill.config.versions import labelled_cuda
 from torchmill.core.package_data import read_table_beside
 from torchmill.plan.diagnosis.situation import Fact
 from torchmill.plan.line_patterns import LinePattern, cut_text
@@ -29,8 +30,7 @@ _LONGEST_TEXT = 200  # characters of a line that a fact keeps
 # A form in which a value is written -> the value as facts have it.
 _FORMS: Mapping[str, Callable[[str], str]] = {
     "": str,
-    # "117" of a wheel's label cu117; the minor version has one digit.
-    "label": lambda text: f"{text[:-1]}.{text[-1]}",
+    "label": lambda text: labelled_cuda(f"cu{text}"),  # "117" of a wheel's label cu117
     # "310" of a wheel's tag cp310; the major version has one digit.
     "tag": lambda text: f"{text[0]}.{text[1:]}",
     # "86" of sm_86; the minor version has one digit.
