@@ -1,7 +1,8 @@
 """Attack torchmill on purpose: `python -m tests.faults [CLASS…] [--seed N] [--scale X]`.
 
 The attacks come in classes, for example broken connections or killed runs, and each class can be run by itself.
-All of them together take hours on 2 processors. They need no network; `disks` needs the right to mount.
+All of them together take hours on 2 processors. They need no network. `disks` needs the right to mount,
+and `control-groups` the right to make control groups.
 
 Prints a row for each class: how many cases were tried, how many ended with the right result, how many were refused
 with an error of torchmill, and how many failed: a wrong result, a traceback, an error without a code, or no end.
@@ -25,6 +26,7 @@ from tests.faults import (  # noqa: E402
     archives,
     clocks,
     connections,
+    control_groups,
     disks,
     doors,
     flaky,
@@ -87,6 +89,7 @@ ATTACKS: dict[str, tuple[Attack, int]] = {  # by class, with its usual number of
     "archives": (archives.attack_archives, 150),
     "clocks": (clocks.attack_by_clocks, 24),
     "connections": (attack_connections, 30),
+    "control-groups": (control_groups.attack_by_control_groups, len(control_groups.FAULTS) * 3),
     "disks": (attack_disks, 72),
     "doors": (attack_doors, 60),
     "flaky": (attack_flaky, 100),
