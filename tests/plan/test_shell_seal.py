@@ -1,5 +1,8 @@
 """Which variables of a shell get through to a build, and which are named because they do not."""
 
+from fnmatch import fnmatchcase
+from itertools import product
+
 import pytest
 
 from torchmill.plan import shell_seal
@@ -91,3 +94,10 @@ def test_makeflags_is_dropped_if_it_has_more_than_job_options() -> None:
     shell = {"MAKEFLAGS": "-j8 -- CFLAGS=-O0"}
     assert shell_seal.dropped_settings(shell, LINUX, ()) == ["MAKEFLAGS"]
     assert shell_seal.dropped_settings({"MAKEFLAGS": "-j8"}, LINUX, ()) == []
+
+
+@pytest.mark.parametrize("pattern", ["A", "A*", "*A", "*A*", "A*B", "A*B*A", "*", "AB*BA", "A**B"])
+def test_a_star_in_a_pattern_stands_for_any_characters(pattern: str) -> None:
+    names = ["".join(letters) for count in range(6) for letters in product("AB_", repeat=count)]
+    for name in names:
+        assert shell_seal.matches(name, [pattern]) == fnmatchcase(name, pattern), name

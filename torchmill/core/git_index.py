@@ -71,12 +71,12 @@ def find_work_tree(folder: Path) -> WorkTree | None:
 
 
 def list_tracked(folder: Path, path_pattern: re.Pattern[bytes]) -> list[TrackedFile] | None:
-    """Return all files that git tracks in a folder, or [] if no path can match a pattern.
+    """Return the files that git tracks in a folder and in whose path a pattern is found.
 
     `folder` is an absolute path, to which the paths of the files are relative. The pattern is
-    searched for in the bytes of the whole index, so that a large one is parsed only if it matches.
-    So it must match a part of each path that the caller looks for, and cannot have anchors such as
-    ^. The result is also [] if git does not manage the folder. It is None if the index cannot be
+    searched for in paths from the top of the work tree, and before that in the bytes of the whole
+    index, so that a large one is parsed only if it matches. So it cannot have anchors such as ^.
+    The result is also [] if git does not manage the folder. It is None if the index cannot be
     read, is damaged, split or sparse, or has an unknown format.
     """
     tree = find_work_tree(folder)
@@ -87,7 +87,8 @@ def list_tracked(folder: Path, path_pattern: re.Pattern[bytes]) -> list[TrackedF
         if not _may_contain(data, path_pattern):
             return []
         is_sha256 = _SHA256_SETTING.search(_read_start(tree.settings_file)) is not None
-        entries = list(_read_entries(data, _SHA256_BYTES if is_sha256 else _SHA1_BYTES))
+        digest_bytes = _SHA256_BYTES if is_sha256 else _SHA1_BYTES
+        entries = list(_read_entries(data, digest_bytes, path_pattern))
     except (OSError, ValueError, IndexError):
         return None
     prefix = "".join(f"{part}/" for part in folder.relative_to(tree.top).parts)
@@ -125,11 +126,14 @@ def _may_contain(data: bytes, path_pattern: re.Pattern[bytes]) -> bool:
     return path_pattern.search(data) is not None
 
 
-def _read_entries(data: bytes, digest_bytes: int) -> Iterator[TrackedFile]:
-    """Yield the entries of an index, whose digests have `digest_bytes` bytes each.
+def _read_entries(
+    data: bytes, digest_bytes: int, path_pattern: re.Pattern[bytes]
+) -> Iterator[TrackedFile]:
+    """Yield the entries of an index in whose path a pattern is found.
 
-    Their paths are relative to the work tree. Raises ValueError or IndexError if the index is
-    damaged, split or sparse; if it is split, only after the last entry.
+    The digests of the index have `digest_bytes` bytes each. The paths of the entries are relative
+    to the work tree. Raises ValueError or IndexError if the index is damaged, split or sparse; if
+    it is split, only after the last entry.
     """
     version = _read_number(data, 4)
     count = _read_number(data, 8)
@@ -157,7 +161,8 @@ def _read_entries(data: bytes, digest_bytes: int) -> Iterator[TrackedFile]:
         else:
             # One to eight zeros follow the path, so that the size is a multiple of eight bytes.
             position = start + (end - start + 8) // 8 * 8
-        yield TrackedFile(os.fsdecode(path), stat.S_ISLNK(mode))
+        if path_pattern.search(path):
+            yield TrackedFile(os.fsdecode(path), stat.S_ISLNK(mode))
     # Extensions follow the entries. That of a split index comes first.
     if data[position : position + 4] == b"link":
         raise ValueError("it is split: another file has more entries")

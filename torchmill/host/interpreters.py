@@ -278,6 +278,8 @@ def _has_headers(executable: Path) -> bool:
 def _executables(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the interpreters in a folder, by version."""
     for name in list_names(folder):
+        if not name.startswith("python"):
+            continue
         path = folder / name
         match = _EXECUTABLE.fullmatch(name)
         if match:
