@@ -15,7 +15,7 @@ from invoke.exceptions import Exit
 
 from tests.support.commands import ROOT, environment
 from tests.support.refusals import refused, without_code
-from torchmill.core import system_errors
+from torchmill.core import deletion, system_errors
 from torchmill.core.atomic_writes import fresh_path, write_atomically
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.exits import as_torchmill_error, exit_with_error
@@ -132,7 +132,9 @@ def test_an_error_that_is_no_refusal_of_the_system_passes(error: OSError, tmp_pa
     assert read_refusal("fatal: the remote end hung up", tmp_path) is None
 
 
-def test_hidden_paths_of_a_killed_run_are_removed_by_the_next(tmp_path: Path) -> None:
+def test_hidden_paths_of_a_killed_run_are_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "file"
     number = os.fork()
     if not number:  # the killed run
@@ -155,7 +157,7 @@ def test_hidden_paths_of_a_killed_run_are_removed_by_the_next(tmp_path: Path) ->
         foreign.name,
         running.name,
     }
-    os.utime(foreign, (0, 0))
+    monkeypatch.setattr(deletion, "ABANDONED_SECONDS", -1)
     write_atomically(file, "again")
     assert not foreign.exists()
 
