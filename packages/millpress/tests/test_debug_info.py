@@ -91,6 +91,21 @@ def test_a_library_without_a_build_id_stays_and_is_named(tmp_path: Path) -> None
     assert library.read_bytes() == before
 
 
+def test_a_dwz_that_cannot_run_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = compiled(tmp_path / "debug", "-g")
+    dwz = tmp_path / "bin/dwz"
+    dwz.parent.mkdir()
+    dwz.write_bytes(b"\x7fELF of another machine")
+    dwz.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{dwz.parent}:/usr/bin:/bin")
+    (tmp_path / "kept").mkdir()
+    stripped = debug_info.strip_files(library.parent, tmp_path / "kept")
+    assert (stripped.problems, stripped.reduced) == ((), False)
+    assert ".debug_info" in sections(stripped.separated[0].debug_file)
+
+
 @pytest.mark.parametrize("linker", ["gold", "lld", "mold"])
 def test_a_library_of_another_linker_stays_and_is_named(tmp_path: Path, linker: str) -> None:
     if shutil.which(f"ld.{linker}") is None:

@@ -17,6 +17,7 @@ A link from library to debug file by name (.gnu_debuglink) would change the libr
 needs none: https://sourceware.org/gdb/current/onlinedocs/gdb.html/Separate-Debug-Files.html
 """
 
+import contextlib
 import hashlib
 import platform
 import shutil
@@ -27,7 +28,7 @@ from pathlib import Path
 from millpress import elf
 from millpress.atomic_files import name_file
 from millpress.elf import ByteRange, ElfImage, open_elf
-from millpress.errors import CommandFailedError, ToolError
+from millpress.errors import ToolError
 from millpress.programs import run_program
 
 DEBUG_SECTIONS = (".debug_info", ".zdebug_info")  # each library with debug information has one
@@ -164,7 +165,8 @@ def strip_files(root: Path, debug_folder: Path | None = None) -> StrippedFiles:
 def settle_build_ids(stripped: StrippedFiles) -> StrippedFiles:
     """Give each file the build ID of its content, and debug files that of their library.
 
-    Nothing may edit the files after this. Raises InputError if a file is damaged, OSError.
+    Nothing may edit the files after this. Raises InputError if a file is damaged, ToolError if a
+    debug file has lost its build ID, OSError.
     """
     build_ids = {}
     for path in stripped.files:
@@ -233,19 +235,18 @@ def _write_build_id(path: Path, build_id: bytes) -> None:
 def _reduce(debug_file: Path, objcopy: str) -> bool:
     """Compress a debug file, after dwz has removed what it says twice; tell whether dwz did.
 
-    dwz is not needed, and refuses files with more entries than it can hold in memory: then the file
-    is only larger.
+    Neither is needed, and dwz refuses files with more entries than it can hold in memory: if one of
+    the programs fails, the file is only larger.
     """
     is_reduced = False
     dwz = shutil.which("dwz")
     if dwz is not None:
-        try:
+        with contextlib.suppress(ToolError):
             run_program([dwz, str(debug_file)])
             is_reduced = True
-        except CommandFailedError:
-            is_reduced = False
-    # zlib, because gdb reads zstd only if it was built with it, and that of Debian 12 was not.
-    run_program([objcopy, "--compress-debug-sections=zlib", str(debug_file)])
+    with contextlib.suppress(ToolError):
+        # zlib, because gdb reads zstd only if it was built with it, and that of Debian 12 was not.
+        run_program([objcopy, "--compress-debug-sections=zlib", str(debug_file)])
     return is_reduced
 
 
