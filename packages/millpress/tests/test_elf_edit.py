@@ -234,6 +234,15 @@ def test_programs_are_left_to_patchelf(tmp_path: Path) -> None:
     assert program.stat().st_mode & 0o777 == 0o555
 
 
+def test_a_file_that_cannot_be_edited_is_as_writable_as_before(tmp_path: Path) -> None:
+    damaged = tmp_path / "libdamaged.so"
+    damaged.write_bytes(b"\x7fELF")
+    damaged.chmod(0o555)
+    with refused("damaged-library"):
+        elf_edit.edit_file(ElfEdit(rpath=("$ORIGIN",)), damaged)
+    assert damaged.stat().st_mode & 0o777 == 0o555
+
+
 def filled(library: Path, spare: int) -> None:
     """Leave so many free entries at the end of the dynamic section; the others say what nobody knows."""
     with open_elf(library) as image:

@@ -86,16 +86,18 @@ class _MovedRange:
 
 
 def edit_file(edit: ElfEdit, path: Path) -> None:
-    """Edit `path`, in place or else by patchelf; its mode stays.
+    """Edit `path`, in place or else by patchelf; its mode stays, also after an error.
 
     Raises InputError if the file is damaged, ToolError if patchelf is missing or fails, OSError if
     the file cannot be written.
     """
     mode = path.stat().st_mode
     path.chmod(mode | 0o200)  # builds install some libraries read-only
-    if not edit_in_place(edit, path):
-        run_patchelf(edit, path)
-    path.chmod(mode)
+    try:
+        if not edit_in_place(edit, path):
+            run_patchelf(edit, path)
+    finally:
+        path.chmod(mode)
 
 
 def edit_in_place(edit: ElfEdit, path: Path) -> bool:
