@@ -122,7 +122,10 @@ def _first_library(candidates: Iterable[Path], machine: str) -> Path | None:
 
 
 def system_search(folders: Iterable[Path] = ()) -> LibrarySearch:
-    """Return where the loader of this machine searches for libraries, with `folders` first."""
+    """Return where the loader of this machine searches for libraries, with `folders` first.
+
+    ldconfig is asked, if there is one. Raises ToolError if it fails.
+    """
     standard = [Path(folder) for folder in STANDARD_FOLDERS]
     for pattern in MULTIARCH_FOLDERS:
         standard += sorted(Path("/").glob(pattern))
@@ -265,7 +268,10 @@ def hashed_name(name: str, sha256: str) -> str:
 
 
 def is_bundled(name: str) -> bool:
-    """Tell by its name whether a library in a finished wheel was bundled."""
+    """Tell by its name whether a library in a finished wheel was bundled.
+
+    Its name has a digest, or is one of NVIDIA's libraries that keep theirs (`keeps_name`).
+    """
     return keeps_name(name) or _HASHED_NAME.search(name) is not None
 
 
@@ -382,7 +388,8 @@ def required_nvidia_folders(requirements: Iterable[str]) -> dict[str, str]:
 
     The keys are patterns of the libraries' names, and the folders are in site-packages:
     "nvidia-cudnn-cu12" gives {"libcudnn*.so*": "nvidia/cudnn/lib"}. Requirements for other systems
-    than this one, and those of extras, are ignored.
+    than this one, and those of extras, are ignored. Raises InvalidRequirement of `packaging` for a
+    line that it cannot parse.
     """
     folders = {}
     for line in requirements:
@@ -462,7 +469,10 @@ def match_libc_tag(tag: str) -> re.Match[str] | None:
 
 
 def platform_target(tag: str) -> PlatformTarget:
-    """Return the target of a manylinux or musllinux tag. Raises OptionError for any other tag."""
+    """Return the target of a manylinux or musllinux tag.
+
+    Raises OptionError for any other tag, and for an arch of which auditwheel has no policy.
+    """
     match = match_libc_tag(tag)
     if match is None:
         raise OptionError(
@@ -528,7 +538,10 @@ def policy_problems(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> lis
 
 
 def oldest_target(target: PlatformTarget, needs: Sequence[SystemNeeds]) -> PlatformTarget | None:
-    """Return the oldest target with the same C library that meets these needs; None without one."""
+    """Return the oldest target with the same C library that meets these needs; None without one.
+
+    It is newer than `target` if that does not meet them.
+    """
     libc = "musllinux" if target.tag.startswith("musllinux") else "manylinux"
     libraries = set[str]().union(*(need.libraries for need in needs))
     for versioned in _policies(libc, target.arch, target.tag):

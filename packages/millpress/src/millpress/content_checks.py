@@ -114,6 +114,8 @@ def renamed_platform(wheel: Path) -> str:
     wheels say linux_x86_64 there and are named manylinux_2_28_x86_64. Installers read the name
     alone:
     https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/
+
+    Raises WheelError if the file is not a wheel.
     """
     with open_wheel(wheel) as archive:
         file = f"{find_dist_info(wheel, archive)}/WHEEL"

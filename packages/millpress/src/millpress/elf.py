@@ -529,7 +529,10 @@ class ElfInfo:
 
 
 def has_magic(path: Path, *magic: bytes) -> bool:
-    """Tell whether `path` is a regular file that begins with one of these magic numbers."""
+    """Tell whether `path` is a regular file that begins with one of these magic numbers.
+
+    False for a link, wherever it leads, and if there is no such file.
+    """
     # os.path.isfile first: unlike pathlib, it does not raise for a folder that is closed to us
     # a link to a library is not edited or judged: its target is, if the wheel has it
     if not os.path.isfile(path) or path.is_symlink():  # noqa: PTH113
@@ -539,7 +542,7 @@ def has_magic(path: Path, *magic: bytes) -> bool:
 
 
 def is_elf(path: Path) -> bool:
-    """Tell whether `path` is a regular file with the magic number of ELF."""
+    """Tell whether `path` is a regular file, and no link, with the magic number of ELF."""
     return has_magic(path, ELF_MAGIC)
 
 
@@ -576,7 +579,10 @@ def read_elf(path: Path) -> ElfInfo | None:
 
 
 def dynamic_files(root: Path) -> dict[Path, ElfInfo]:
-    """Return the dynamic section of every library and program below `root`, by path, sorted."""
+    """Return the dynamic section of every library and program below `root`, by path, sorted.
+
+    Links are left out. Raises InputError if a file is damaged.
+    """
     paths = []
     for folder, _, names in os.walk(root):
         paths += [Path(folder, name) for name in names]

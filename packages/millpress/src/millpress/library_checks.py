@@ -57,7 +57,8 @@ def judge_tags(wheel: Path) -> TagJudgement:
     """Return how the files of a wheel contradict the promises of its name, without installing it.
 
     Tags of Linux wheels promise a machine, and manylinux and musllinux tags a C library and its
-    symbols. Other tags are not judged. Raises OSError if the disk is full.
+    symbols. Other tags are not judged. A file that is no wheel, or has a damaged library, contradicts
+    its name. Raises OSError if the disk is full.
     """
     tags = [tag for tag in platform_tags(wheel.name) if tag.startswith(_JUDGED_TAGS)]
     if not tags:
@@ -204,7 +205,10 @@ def _foreign_c_libraries(
 
 
 def extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
-    """Extract the ELF files of a wheel into the folder `root`, and yield their paths."""
+    """Extract the ELF files of a wheel into the folder `root`, and yield their paths.
+
+    Members that must not be extracted (`zip_archive.unsafe_member`) are left out.
+    """
     for info in archive.infolist():
         if info.is_dir() or zip_archive.unsafe_member(info):
             continue

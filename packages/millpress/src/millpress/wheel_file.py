@@ -95,7 +95,7 @@ def read_metadata(wheel: Path) -> bytes:
 
 
 def list_wheels(dist: Path) -> list[Path]:
-    """Return the wheel files in a folder, without hidden ones, which are still being written."""
+    """Return the wheel files in a folder, sorted, without hidden ones: these are being written."""
     return sorted(path for path in dist.glob("*.whl") if not path.name.startswith("."))
 
 
