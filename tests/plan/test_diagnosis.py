@@ -16,6 +16,8 @@ from torchmill.plan.causes import Diagnosis
 from torchmill.plan.diagnosis import answer, cure_order, log_facts
 from torchmill.plan.diagnosis.candidates import condition_problem, judge, meets
 from torchmill.plan.diagnosis.log_facts import FactCollector
+from torchmill.plan.diagnosis.project_commands import find_project, known_projects
+from torchmill.plan.diagnosis.shell_words import adapt_commands
 from torchmill.plan.diagnosis.situation import Fact, make_situation
 from torchmill.plan.diagnosis.templates import facts_in, fill_facts
 from torchmill.plan.log_lines import LogLine
@@ -262,7 +264,8 @@ def test_places_that_are_no_facts_stay() -> None:
 
 def known_facts() -> set[str]:
     """Return the names of all facts: of those that logs show, and those that rules compute."""
-    source = (CHECKOUT / "torchmill/plan/diagnosis/rule_facts.py").read_text("utf-8")
+    folder = CHECKOUT / "torchmill/plan/diagnosis"
+    source = "\n".join(path.read_text("utf-8") for path in folder.glob("*.py"))
     computed = set(re.findall(r'(?:_computed\(\s*situation,\s*|Fact\()f?"(\w+)"', source))
     named = {
         f"{name}_{part}"
@@ -270,7 +273,7 @@ def known_facts() -> set[str]:
         for part in ("fit", "toolkits", "first_toolkit", "last_toolkit")
     }
     gccs = {f"{prefix}gcc_{part}" for prefix in ("", "older_") for part in ("install", "exports")}
-    others = {"torchvision", "torchaudio", "good_gcc", "older_gcc"}
+    others = {"torchvision", "torchaudio", "good_gcc", "older_gcc", "name", "came_in", "gone_since"}
     return {*log_facts.FACT_TABLES, *computed, *named, *gccs, *others}
 
 
@@ -306,3 +309,171 @@ def test_the_newest_torch_for_a_gpu_is_newer_than_the_gpu() -> None:
     release = situation.value("gpu_torch")
     assert release is not None
     assert Version(release) >= Version("2.7")
+
+
+UNDEFINED = (
+    "ImportError: /h/lib/python3.10/site-packages/{}: undefined symbol: _ZN3c104cuda9SetDeviceEi"
+)
+PYTHON_3_10 = "cpython-310-x86_64-linux-gnu.so"
+
+
+@pytest.mark.parametrize(
+    ("file", "installed"),
+    [
+        (f"flash_attn_2_cuda.{PYTHON_3_10}", "flash-attn"),
+        (f"detectron2/_C.{PYTHON_3_10}", "git+https://github.com/facebookresearch/detectron2"),
+        (f"pytorch3d-0.7.5-py3.10-linux-x86_64.egg/pytorch3d/_C.{PYTHON_3_10}", "pytorch3d"),
+        (f"selective_scan_cuda.{PYTHON_3_10}", "mamba-ssm"),
+        (f"mmcv/_ext.{PYTHON_3_10}", "mim install mmcv"),
+    ],
+)
+def test_an_extension_of_another_torch_is_installed_again_by_its_name(
+    file: str, installed: str
+) -> None:
+    assert installed in first_command(UNDEFINED.format(file))
+
+
+def test_wheels_of_a_page_for_each_torch_are_those_of_the_installed_one() -> None:
+    line = UNDEFINED.format("torch_sparse/_version_cuda.so")
+    assert "torch-2.1.0+cu121.html" in first_command("torch==2.1.2+cu121", line)
+    assert "--no-binary" in first_command(line)
+
+
+def test_an_extension_that_was_compiled_on_first_use_is_compiled_again() -> None:
+    line = (
+        "ImportError: /root/.cache/torch_extensions/py310_cu121/fused/fused.so: "
+        "undefined symbol: _ZN3c104cuda9SetDeviceEi"
+    )
+    assert first_command(line) == "rm -rf ~/.cache/torch_extensions"
+
+
+def test_the_project_of_the_failing_line_counts_and_not_another_of_the_log() -> None:
+    log = ("ERROR: Failed building wheel for scipy", UNDEFINED.format(f"mmcv/_ext.{PYTHON_3_10}"))
+    assert "mmcv" in first_command(*log)
+
+
+NO_CUDA = "AssertionError: Torch not compiled with CUDA enabled"
+
+
+@pytest.mark.parametrize(
+    ("context", "index"),
+    [
+        ("torch==2.4.0+cpu", "torch==2.4.0 torchvision==0.19.0 torchaudio==2.4.0 --index-url https://download.pytorch.org/whl/cu121"),
+        ("torch==1.13.1+cpu\nDriver Version: 450.80.02  CUDA Version: 11.0", "whl/cu117"),
+        ("torch==2.7.0+cpu\nGPU 0: NVIDIA GeForce RTX 5090", "whl/cu128"),
+        ("Jetson Orin, JetPack 6.2", "pypi.jetson-ai-lab.io/jp6"),
+    ],
+)  # fmt: skip
+def test_a_torch_with_cuda_is_one_for_the_driver_and_the_gpu(context: str, index: str) -> None:
+    assert index in first_command(*context.splitlines(), NO_CUDA)
+
+
+def test_no_torch_with_cuda_is_offered_for_a_mac() -> None:
+    assert reason("/Users/x/venv/bin/python", NO_CUDA) == "no-cuda-on-a-mac"
+
+
+def test_the_drivers_cuda_is_read_out_of_torchs_message() -> None:
+    line = "RuntimeError: The NVIDIA driver on your system is too old (found version 11040)."
+    assert read_facts(line)["driver_cuda"] == "11.4"
+    assert "whl/cu118" in first_command("torch==2.1.0+cu121", line)
+
+
+def test_a_name_that_came_later_needs_a_newer_torch_and_one_that_went_a_newer_package() -> None:
+    newer = "AttributeError: module 'torch.library' has no attribute 'register_fake'"
+    assert first_command(newer).startswith("pip install -U 'torch>=2.4'")
+    frame = '  File "/h/lib/python3.10/site-packages/timm/models/helpers.py", line 9, in <module>'
+    gone = "ModuleNotFoundError: No module named 'torch._six'"
+    assert first_command(frame, gone) == "pip install -U timm"
+
+
+GLIBCXX = "ImportError: {}/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required by {}/x.so)"
+
+
+@pytest.mark.parametrize(
+    ("loaded", "needing", "name"),
+    [
+        ("/lib/x86_64-linux-gnu", "/opt/conda/lib", "newer-libstdc++-in-conda"),
+        ("/opt/conda/lib", "/usr/lib", "older-libstdc++-in-conda"),
+    ],
+)
+def test_which_libstdcxx_is_older_depends_on_the_paths(
+    loaded: str, needing: str, name: str
+) -> None:
+    assert reason(GLIBCXX.format(loaded, needing)) == name
+
+
+def test_a_torch_for_an_older_glibc_is_found() -> None:
+    line = (
+        "ImportError: /lib64/libc.so.6: version `GLIBC_2.28' not found "
+        "(required by /h/lib/python3.9/site-packages/torch/lib/libtorch_cpu.so)"
+    )
+    version = re.search(r"torch==(\S+)", first_command(line))
+    assert version is not None
+    assert Version("2.0") < Version(version[1]) < Version("2.7")
+
+
+@pytest.mark.parametrize(
+    ("command", "adapted"),
+    [
+        ("pip install -U x", "uv pip install -U x"),
+        ("python -m pip install x && pip list", "uv pip install x && uv pip list"),
+        ("pip install --ignore-installed x", "pip install --ignore-installed x"),
+        ("pip install -U pip", "pip install -U pip"),
+        ("pip cache purge", "pip cache purge"),
+        ("uv pip install x", "uv pip install x"),
+    ],
+)
+def test_a_command_of_pip_is_one_of_uv_for_who_uses_it(command: str, adapted: str) -> None:
+    assert adapt_commands(f"`{command}`", {"installer": "uv"}) == f"`{adapted}`"
+
+
+@pytest.mark.parametrize(
+    ("command", "cmd", "powershell"),
+    [
+        (
+            "A=1 B='x y' pip install z",
+            'set "A=1" && set "B=x y" && pip install z',
+            "$env:A='1'; $env:B='x y'; pip install z",
+        ),
+        ("export A=1", 'set "A=1"', "$env:A='1'"),
+        ("unset A B", 'set "A=" && set "B="', "$env:A=''; $env:B=''"),
+        (
+            "rm -rf build && pip install .",
+            "rmdir /s /q build && pip install .",
+            "Remove-Item -Recurse -Force build; pip install .",
+        ),
+        ("pip install 'numpy<2'", 'pip install "numpy<2"', "pip install 'numpy<2'"),
+        (
+            "export CUDA_HOME=/usr/local/cuda",
+            "export CUDA_HOME=/usr/local/cuda",
+            "export CUDA_HOME=/usr/local/cuda",
+        ),
+    ],
+)
+def test_a_command_is_in_the_words_of_the_shell_of_windows(
+    command: str, cmd: str, powershell: str
+) -> None:
+    values = {"system": "windows"}
+    assert adapt_commands(f"`{command}`", values) == f"`{cmd}`"
+    values["shell"] = "PowerShell"
+    assert adapt_commands(f"`{command}`", values) == f"`{powershell}`"
+    assert adapt_commands(f"`{command}`", {"system": "linux"}) == f"`{command}`"
+
+
+def test_each_known_project_is_found_by_its_modules_and_has_a_command() -> None:
+    for project in known_projects():
+        assert find_project(project.name) == project
+        assert project.again[-1].when == {}, project.name
+        for entry in project.again:
+            assert set(facts_in(entry.command)) <= known_facts()
+            assert set(entry.when) <= known_facts()
+
+
+def test_packages_of_another_manager_are_left_out() -> None:
+    cure = "`apt-get install a`; Red Hat: `dnf install b`"
+    assert cure_order.order_cure(cure, {"system": "linux", "manager": "dnf"}) == (
+        "Red Hat: `dnf install b`"
+    )
+    assert (
+        cure_order.order_cure(cure, {"system": "linux", "manager": "apt"}) == "`apt-get install a`"
+    )

@@ -12,8 +12,8 @@ from torchmill.config.versions import is_within
 from torchmill.core.errors import BuildError, ConfigError, TorchmillError
 from torchmill.plan import first_error
 from torchmill.plan.diagnosis.candidates import CandidateRanking, judge
-from torchmill.plan.diagnosis.cure_order import order_cure
-from torchmill.plan.diagnosis.log_facts import FactCollector
+from torchmill.plan.diagnosis.cure_order import write_cure
+from torchmill.plan.diagnosis.log_facts import FactCollector, is_of_the_line
 from torchmill.plan.diagnosis.rule_facts import add_rule_facts
 from torchmill.plan.diagnosis.situation import Fact, Situation, make_situation
 from torchmill.plan.diagnosis.templates import fill_facts
@@ -40,6 +40,11 @@ _WORDINGS = [
 _DOUBT = [(literals_of(pattern), bounded_pattern(pattern)) for pattern in LOG_WORDS["doubt"]]
 _SUCCESS = [(literals_of(pattern), bounded_pattern(pattern)) for pattern in LOG_WORDS["success"]]
 _FOREIGN_LETTER = re.compile(r"[^\W\d_a-zA-Z]")
+# Releases that answers of known_names.toml name: "came in torch 2.2", "has been gone since torch 2.0".
+_ANSWER_FACTS = {
+    "came_in": re.compile(r"\bcame (?:in|with) \w+ (?P<value>\d+\.\d+)"),
+    "gone_since": re.compile(r"\bgone (?:since|as of) \w+ (?P<value>\d+\.\d+)"),
+}
 _RANKS = get_args(Precedence)  # the best first
 _MACHINE_RANK = 0  # of causes that the machine lacks something
 # In a flood of errors, so many lines are compared with the catalogue: the first ones, and the last.
@@ -60,6 +65,7 @@ class DiagnosedCause:
     target: str | None  # that ninja was making when it wrote the line
     entry: FailureCause  # the cause as the catalogue has it, with the name of the line filled in
     name: str = ""  # in the line: "75" of compute_75
+    answer: str = ""  # what known_names.toml says about the name
     ranking: CandidateRanking = field(default_factory=CandidateRanking)  # of the candidates
 
 
@@ -159,6 +165,8 @@ def diagnose(
         first_lines = [line for line in reading.lines if line.number == failure.number]
         match = _match_cause(reports, first_lines, budget)
     situation = make_situation([*collector.facts(), *machine_facts])
+    if match is not None:
+        situation = _with_facts_of_the_line(situation, match)
     if rules is not None:
         situation = add_rule_facts(rules, situation, match.name if match else "")
     if match is not None:
@@ -197,6 +205,26 @@ class _DoubtWatch:
                 self._is_in_doubt = True
 
 
+def _with_facts_of_the_line(situation: Situation, match: DiagnosedCause) -> Situation:
+    """Return a situation in which what the line of the cause shows goes before other lines.
+
+    A log may name several projects, and the one that fails stands in that line. The name that the
+    pattern found is a fact as well.
+    """
+    collector = FactCollector()
+    collector.see(match.line)
+    for fact in collector.facts():
+        if is_of_the_line(fact.name):
+            situation = situation.with_fact(fact)
+    if match.name:
+        situation = situation.with_fact(Fact("name", match.name, "rules"))
+    for name, pattern in _ANSWER_FACTS.items():
+        found = pattern.search(match.answer)
+        if found:
+            situation = situation.with_fact(Fact(name, found["value"], "rules"))
+    return situation
+
+
 def _choose_candidate(match: DiagnosedCause, situation: Situation) -> DiagnosedCause:
     """Return a cause with the sentences of the candidate that a situation supports, filled in."""
     values = situation.values()
@@ -206,7 +234,7 @@ def _choose_candidate(match: DiagnosedCause, situation: Situation) -> DiagnosedC
     cause = replace(
         entry,
         cause=fill_facts(chosen.cause, values),
-        cure=order_cure(fill_facts(chosen.cure, values), values),
+        cure=write_cure(chosen.cure, values),
     )
     return replace(match, cause=cause, ranking=ranking)
 
@@ -242,18 +270,20 @@ def _describe_unread(reading: LogReading, budget: _DiagnosisBudget) -> str:
 
 
 class _NamedCause(NamedTuple):
-    """A cause with the name in a line filled in, and that name; "" if the line has none."""
+    """A cause with the name in a line filled in, that name, and what is known of it; "" for none."""
 
     cause: FailureCause
     name: str = ""
+    answer: str = ""
 
 
 class _CauseInLine(NamedTuple):
-    """A cause, the line that shows it, and the name in that line."""
+    """A cause, the line that shows it, the name in that line, and what is known of the name."""
 
     cause: FailureCause
     line: LogLine
     name: str
+    answer: str
 
 
 class _Catalogue:
@@ -303,7 +333,7 @@ def _match_cause(
     if best is None:
         return None
     target = first_error.target_of_line(run, run.index(best.line))
-    return DiagnosedCause(best.cause, best.line, target, best.cause, best.name)
+    return DiagnosedCause(best.cause, best.line, target, best.cause, best.name, best.answer)
 
 
 def _suspect_lines(run: Sequence[LogLine]) -> list[LogLine]:
@@ -333,7 +363,7 @@ def _find_best(
             break
         named = catalogue.find_cause(_in_gnu_words(line.text), below)
         if named:
-            best = _CauseInLine(named.cause, line, named.name)
+            best = _CauseInLine(named.cause, line, named.name, named.answer)
             below = _rank(named.cause)
     return best
 
@@ -366,7 +396,7 @@ def _fill_name(
         answer = answers[0]
 
     def fill(text: str) -> str:
-        return text.replace("{name}", name).replace("{answer}", answer)
+        return text.replace("{answer}", answer).replace("{name}", name)
 
     candidates = [
         replace(candidate, cause=fill(candidate.cause), cure=fill(candidate.cure))
@@ -375,7 +405,7 @@ def _fill_name(
     filled = replace(
         cause, cause=fill(cause.cause), cure=fill(cause.cure), candidates=tuple(candidates)
     )
-    return _NamedCause(filled, name)
+    return _NamedCause(filled, name, answer)
 
 
 @cache

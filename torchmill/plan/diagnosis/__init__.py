@@ -6,8 +6,12 @@
 - host_facts: the facts of a machine that a diagnosis uses
 - rule_facts: what the rule book says of known facts: which gcc this nvcc takes, …
 - compiler_choice: a gcc that both a toolkit and a release of torch take, and how to install it
+- torch_commands: the commands that install torch, from the index that has it for this machine
+- project_commands: the project whose compiled part a log names, and the command that installs it again
+- requested_versions: compare the version that was asked for with those that there are, and find a Python for it
 - candidates: judge the candidates of a cause by the facts
 - templates: fill facts into the sentences and commands of a cause
 - cure_order: put the parts of a cure for this machine before those for others
+- shell_words: write commands in the words of the machine's installer and shell
 - answer: the answer of a diagnosis, as text and as data
 """

@@ -7,7 +7,7 @@ from typing import Any
 from torchmill.core.paths import locate_page
 from torchmill.plan.causes import DiagnosedCause, Diagnosis
 from torchmill.plan.diagnosis.candidates import JudgedCandidate
-from torchmill.plan.diagnosis.cure_order import first_command, order_cure
+from torchmill.plan.diagnosis.cure_order import first_command, write_cure
 from torchmill.plan.diagnosis.log_facts import label_of, probe_of
 from torchmill.plan.diagnosis.situation import Contradiction, Fact, evidence
 from torchmill.plan.diagnosis.templates import facts_in, fill_facts
@@ -70,7 +70,7 @@ def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
     lines.append(f"  fix:   {match.cause.cure}")
     values = diagnosis.situation.values()
     for judged in alternatives(match):
-        cure = order_cure(fill_facts(judged.candidate.cure, values), values)
+        cure = write_cure(judged.candidate.cure, values)
         tell = f" (`{judged.candidate.tell}` shows it)" if judged.candidate.tell else ""
         lines.append(f"  or:    {fill_facts(judged.candidate.cause, values)}{tell}: {cure}")
     question = open_question(match)
@@ -199,7 +199,7 @@ def _candidates_as_data(diagnosis: Diagnosis, match: DiagnosedCause) -> Iterator
             "name": candidate.name,
             "verdict": judged.verdict,
             "cause": fill_facts(candidate.cause, values),
-            "cure": order_cure(fill_facts(candidate.cure, values), values),
+            "cure": write_cure(candidate.cure, values),
             "tell": candidate.tell or None,
             "unknown": list(judged.unknown),
         }

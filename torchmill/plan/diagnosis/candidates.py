@@ -23,6 +23,11 @@ class JudgedCandidate:
     verdict: Verdict
     unknown: tuple[str, ...] = ()  # facts that would decide
 
+    @property
+    def lacks_a_fact(self) -> bool:
+        """Tell whether a fact is not known that the candidate needs, whatever its value."""
+        return any(self.candidate.when[fact] == KNOWN for fact in self.unknown)
+
 
 @dataclass(frozen=True, slots=True)
 class CandidateRanking:
@@ -36,12 +41,13 @@ class CandidateRanking:
         """Return the candidate that the facts support, or the only one that they do not refute.
 
         None if several are left and none is supported: then nobody can tell. A cause's single
-        candidate has to be supported, because the cause's own sentences may be right as well.
+        candidate has to be supported, because the cause's own sentences may be right as well, and
+        so has one that is filled with a fact.
         """
         if not self.candidates:
             return None
         best = self.candidates[0]
-        is_left_over = len(self.candidates) == 1 and self.refuted > 0
+        is_left_over = len(self.candidates) == 1 and self.refuted > 0 and not best.lacks_a_fact
         if best.verdict == "supported" or is_left_over:
             return best
         return None
@@ -91,13 +97,12 @@ def _judge_candidate(candidate: CauseCandidate, values: Mapping[str, str]) -> Ju
 def meets(condition: str, value: str) -> bool:
     """Tell whether the value of a fact meets a condition: bounds, "<8", or words, "no|none".
 
-    A value that is no version is in no bounds. KNOWN is met by every value.
+    A value that is no version is in no bounds. KNOWN among the words is met by every value.
     """
-    if condition == KNOWN:
-        return True
     if condition[:1] in "<>=!~":
         return is_version(value) and is_within(SpecifierSet(condition), value)
-    return value in condition.split("|")
+    words = condition.split("|")
+    return KNOWN in words or value in words
 
 
 def condition_problem(condition: str) -> str:

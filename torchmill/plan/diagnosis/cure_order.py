@@ -13,6 +13,8 @@ from functools import cache
 
 from torchmill.core.package_data import read_table_beside
 from torchmill.plan.diagnosis.candidates import meets
+from torchmill.plan.diagnosis.shell_words import adapt_commands
+from torchmill.plan.diagnosis.templates import fill_facts
 
 _WORDS = read_table_beside(__file__, "cure_words.toml")
 
@@ -78,6 +80,11 @@ def order_cure(cure: str, values: Mapping[str, str]) -> str:
     open_parts = [part for part in parts if part_verdict(part, values) == "open"]
     ordered = [*fitting, *open_parts]
     return "; ".join(ordered or parts)
+
+
+def write_cure(cure: str, values: Mapping[str, str]) -> str:
+    """Return a cure for this machine: facts filled in, its parts in order, its commands in its words."""
+    return adapt_commands(order_cure(fill_facts(cure, values), values), values)
 
 
 def part_verdict(part: str, values: Mapping[str, str]) -> str:

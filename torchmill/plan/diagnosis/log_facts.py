@@ -37,6 +37,8 @@ _FORMS: Mapping[str, Callable[[str], str]] = {
     "sm": lambda text: f"{text[:-1]}.{text[-1]}",
     # Toolset 14.38 of Visual Studio has compiler 19.38.
     "toolset": lambda text: f"19.{text}",
+    # 11040 of the driver's version of CUDA is 11.4.
+    "runtime": lambda text: f"{int(text) // 1000}.{int(text) % 1000 // 10}",
     "lower": str.lower,
 }
 
@@ -184,6 +186,11 @@ class FactCollector:
 def probe_of(name: str) -> str:
     """Return the command that shows a fact on the machine; "" if there is none."""
     return str(FACT_TABLES.get(name, {}).get("probe", ""))
+
+
+def is_of_the_line(name: str) -> bool:
+    """Tell whether of a fact the line that shows the cause says more than any other line."""
+    return bool(FACT_TABLES.get(name, {}).get("of_the_line", False))
 
 
 def label_of(name: str) -> str:

@@ -28,7 +28,10 @@ from torchmill.plan.diagnosis.compiler_choice import (
     torch_gcc_bounds,
     widely_taken_majors,
 )
+from torchmill.plan.diagnosis.project_commands import project_facts
+from torchmill.plan.diagnosis.requested_versions import request_facts
 from torchmill.plan.diagnosis.situation import Fact, Situation
+from torchmill.plan.diagnosis.torch_commands import index_facts, torch_facts
 from torchmill.plan.drivers import is_known_older
 
 _TORCH = "torch"
@@ -53,6 +56,7 @@ def add_rule_facts(facts: Facts, situation: Situation, named: str = "") -> Situa
     situation = situation.with_facts(_torch_cuda_facts(situation))
     situation = situation.with_facts(_named_capability(facts, named))
     situation = situation.with_facts(_gpu_facts(facts, situation))
+    situation = situation.with_facts(_family_facts(situation))
     for compute in _RULES:
         situation = situation.with_facts(compute(facts, situation))
     return situation
@@ -284,6 +288,18 @@ def _c_library_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
         yield _computed(situation, "glibc_toolkit", taking[0].version, "glibc")
 
 
+def _glibc_torch(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield the newest torch whose wheels need a glibc older than the one that is missing here."""
+    needed = situation.value("needed_glibc")
+    if needed is None:
+        return
+    for release in reversed(facts.releases.get(_TORCH, ())):
+        built_with = release.upstream.glibc
+        if built_with and Version(built_with) < Version(needed):
+            yield _computed(situation, "torch_for_glibc", release.version, "needed_glibc")
+            return
+
+
 def _compiler_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     """Yield how the host compiler fits nvcc and torch."""
     gcc = situation.value("gcc")
@@ -397,6 +413,16 @@ def parse_distribution(text: str | None) -> LinuxDistribution | None:
         return None
     name, _, version = text.partition(" ")
     return LinuxDistribution(name, version)
+
+
+def _family_facts(situation: Situation) -> Iterator[Fact]:
+    """Yield the manager of system packages that the machine has: "apt", "dnf"."""
+    managers = distributions.usual_managers(parse_distribution(situation.value("distribution")))
+    if managers:
+        manager = "dnf" if managers[0] == "yum" else managers[0]
+        yield _computed(situation, "manager", manager, "distribution")
+    elif situation.value("system") == "macos":
+        yield _computed(situation, "manager", "brew", "system")
 
 
 def _driver_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
@@ -519,4 +545,9 @@ _RULES = (
     _python_facts,
     _standard_facts,
     _setuptools_facts,
+    _glibc_torch,
+    request_facts,
+    index_facts,
+    torch_facts,
+    project_facts,
 )

@@ -49,6 +49,10 @@ class Situation:
         """Return the values of all facts by their names."""
         return {name: fact.value for name, fact in self.facts.items()}
 
+    def known(self, *names: str) -> tuple[Fact, ...]:
+        """Return those facts of some names that are known."""
+        return tuple(self.facts[name] for name in names if name in self.facts)
+
     def with_fact(self, fact: Fact) -> Situation:
         """Return the situation with a fact in place of what was known by its name."""
         return Situation({**self.facts, fact.name: fact}, self.contradictions)

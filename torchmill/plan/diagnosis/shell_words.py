@@ -1,0 +1,125 @@
+"""Write the commands of a cure in the words of the machine's installer and shell.
+
+Cures are written for pip and a POSIX shell. `pip install` is `uv pip install` for who uses uv, and
+`NAME=VALUE command` is no command on Windows.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+
+_COMMAND = re.compile(r"`([^`]+)`")
+# Subcommands that uv has as well: https://docs.astral.sh/uv/pip/compatibility/
+_PIP = re.compile(
+    r"(?<![\w-])(?<!uv )(?:python3? -m )?pip (?=(?:install|uninstall|list|show|check)\b)"
+)
+# Options that uv does not know.
+_ONLY_PIP = re.compile(r"--(?:ignore-installed|timeout|resume-retries)|'?\bpip\b'?(?:[<>=]| *$)")
+_INSTALLERS = {"uv": "uv pip ", "poetry": "poetry run pip "}
+_ASSIGNMENTS = re.compile(
+    r"^(?P<variables>(?:[A-Z][A-Za-z0-9_]*=(?:'[^']*'|\S*) +)+)(?P<rest>\S.*)$"
+)
+_EXPORT = re.compile(r"^export (?P<variables>(?:[A-Z]\w*=(?:'[^']*'|\S*) *)+)$")
+_UNSET = re.compile(r"^unset (?P<names>(?:[A-Za-z_]\w* *)+)$")
+_REMOVE = re.compile(r"^rm -rf? (?P<names>.+)$")
+# Folders and variables that Windows has not: what names them is for other systems.
+_POSIX_ONLY = re.compile(r"[$]|/(?:usr|opt|etc|tmp)/")
+_ASSIGNMENT = re.compile(r"(?P<name>[A-Z]\w*)=(?P<value>'[^']*'|\S*)")
+
+
+def adapt_commands(text: str, values: Mapping[str, str]) -> str:
+    """Return a text whose commands in backticks are those of this machine.
+
+    `values` are the values of facts: "installer", "system" and "shell". What nothing is known of
+    stays as it is.
+    """
+
+    def adapt(match: re.Match[str]) -> str:
+        # An empty fact leaves two blanks.
+        command = re.sub(r" {2,}", " ", match[1]).strip()
+        command = _for_installer(command, values.get("installer", ""))
+        if values.get("system") == "windows":
+            command = _for_windows(command, values.get("shell", ""))
+        return f"`{command}`"
+
+    return _COMMAND.sub(adapt, text)
+
+
+def _for_installer(command: str, installer: str) -> str:
+    """Return a command of pip as one of the installer that is used."""
+    words = _INSTALLERS.get(installer)
+    if words is None or command.startswith(("uv ", "poetry ")) or _ONLY_PIP.search(command):
+        return command
+    return _PIP.sub(words, command)
+
+
+def _for_windows(command: str, shell: str) -> str:
+    """Return a command of a POSIX shell as one of cmd, or of PowerShell."""
+    if _POSIX_ONLY.search(command):
+        return command
+    is_powershell = shell == "PowerShell"
+    write = _powershell_step if is_powershell else _cmd_step
+    steps = [write(step) for step in command.split(" && ")]
+    # Windows PowerShell, which every Windows has, does not know "&&".
+    return ("; " if is_powershell else " && ").join(steps)
+
+
+def _cmd_step(step: str) -> str:
+    """Return a step of a POSIX shell in the words of cmd, whose quotes are double ones."""
+
+    def assign(name: str, value: str) -> str:
+        return f'set "{name}={value}"'
+
+    def remove(names: str) -> str:
+        return f"rmdir /s /q {names}"
+
+    rewritten = _rewrite_step(step, assign, remove, " && ")
+    if rewritten.startswith(("python -c", "python3 -c")):
+        return _double_quotes(rewritten)
+    return rewritten.replace("'", '"')
+
+
+def _double_quotes(step: str) -> str:
+    """Return `python -c '…'` with double quotes around the program, and single ones in it."""
+    head, _, rest = step.partition("'")
+    program, _, tail = rest.rpartition("'")
+    inner = program.replace('"', "'")
+    return f'{head}"{inner}"{tail}' if program else step
+
+
+def _powershell_step(step: str) -> str:
+    """Return a step of a POSIX shell in the words of PowerShell."""
+
+    def assign(name: str, value: str) -> str:
+        return f"$env:{name}='{value}'"
+
+    def remove(names: str) -> str:
+        return f"Remove-Item -Recurse -Force {', '.join(names.split())}"
+
+    return _rewrite_step(step, assign, remove, "; ")
+
+
+def _rewrite_step(
+    step: str,
+    assign: Callable[[str, str], str],
+    remove: Callable[[str], str],
+    separator: str,
+) -> str:
+    """Return a step with variables set, and folders removed, in the words of another shell."""
+    unset = _UNSET.match(step)
+    if unset:
+        return separator.join(assign(name, "") for name in unset["names"].split())
+    removed = _REMOVE.match(step)
+    if removed:
+        return remove(removed["names"])
+    export = _EXPORT.match(step)
+    prefixed = _ASSIGNMENTS.match(step)
+    variables = export["variables"] if export else prefixed["variables"] if prefixed else ""
+    if not variables:
+        return step
+    parts = [
+        assign(match["name"], match["value"].strip("'"))
+        for match in _ASSIGNMENT.finditer(variables)
+    ]
+    if prefixed and not export:
+        parts.append(prefixed["rest"])
+    return separator.join(parts)
