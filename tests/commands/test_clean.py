@@ -47,7 +47,7 @@ def clean(
     dry_run: bool = False,
 ) -> CleanOutcome:
     criteria = command.parse_criteria(facts, names, older, release, free)
-    return command.clean_items(things.place(home, facts), criteria, dry_run)
+    return command.clean_items(things.place(home, facts), criteria, dry_run=dry_run)
 
 
 def names(outcome: CleanOutcome) -> set[str]:

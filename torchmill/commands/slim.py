@@ -52,7 +52,7 @@ def slim_wheels(
         numbers = [word for word in wheel or () if NUMBER.fullmatch(word)]
         arch_list = ";".join(filter(None, [arch_list, *numbers]))
         wheel = [word for word in wheel or () if word not in numbers]
-    request = _request(facts, layout, arch_list, gpu or (), local)
+    request = _request(facts, layout, arch_list, gpu or (), local=local)
     folder = Path(out) if out else layout.dist
     if variants:
         if environment or dry_run:
@@ -67,14 +67,15 @@ def slim_wheels(
             code="nothing-to-slim",
         )
     if environment:
-        lines = _slim_environment(Path(environment), request, dry_run)
+        lines = _slim_environment(Path(environment), request, dry_run=dry_run)
     else:
-        lines = _slim_each(named_wheels(layout, wheel or ()), request, folder, dry_run)
+        wheels = named_wheels(layout, wheel or ())
+        lines = _slim_each(wheels, request, folder, dry_run=dry_run)
     return "\n".join(lines)
 
 
 def _request(
-    facts: Facts, layout: Layout, arch_list: str, gpu_names: Sequence[str], local: bool
+    facts: Facts, layout: Layout, arch_list: str, gpu_names: Sequence[str], *, local: bool
 ) -> SlimRequest:
     """Return the GPUs that --arch-list, --gpu and --local name, and for which PTX is kept.
 
@@ -189,21 +190,23 @@ def slim_for_image(
 
 
 def _slim_each(
-    wheels: Sequence[Path], request: SlimRequest, destination: Path, dry_run: bool
+    wheels: Sequence[Path], request: SlimRequest, destination: Path, *, dry_run: bool
 ) -> Iterator[str]:
     """Slim wheels one after the other, and yield lines on the outcome of each."""
     # torch goes first: its version changes, and the other wheels may pin it.
     ordered = sorted(wheels, key=lambda wheel: not wheel.name.startswith("torch-"))
     new_pins: dict[str, str] = {}
+    alone = len(wheels) == 1
     for wheel in ordered:
-        yield from _slim_one(wheel, request, destination, new_pins, len(wheels) == 1, dry_run)
+        yield from _slim_one(wheel, request, destination, new_pins, alone=alone, dry_run=dry_run)
 
 
-def _slim_one(  # noqa: PLR0917
+def _slim_one(
     wheel: Path,
     request: SlimRequest,
     destination: Path,
     new_pins: dict[str, str],
+    *,
     alone: bool,
     dry_run: bool,
 ) -> Iterator[str]:
@@ -251,7 +254,7 @@ def _slim_one(  # noqa: PLR0917
     yield f"{slimmed}: {format_bytes(distribution.size)} before, {format_bytes(new_size)} now"
 
 
-def _slim_environment(environment: Path, request: SlimRequest, dry_run: bool) -> Iterator[str]:
+def _slim_environment(environment: Path, request: SlimRequest, *, dry_run: bool) -> Iterator[str]:
     """Slim the packages of an environment in place, and yield lines on the outcome of each."""
     pins = []
     for package in slim_wheel.list_packages(environment, request.facts.unslimmed_libraries):

@@ -51,6 +51,7 @@ def parse_criteria(
 ) -> CleanCriteria:
     """Return the filters of `invoke clean`; `names` are kinds.
 
+    Without names, the kinds are those that are removed without being named (`StorageKind.removed`).
     Raises ConfigError for a filter that cannot be read, and if there is none, which would remove
     everything. Raises UnknownReleaseError for a tag that no release has.
     """
@@ -133,7 +134,7 @@ class CleanOutcome:
 
 
 def clean_items(
-    place: StoragePlace, criteria: CleanCriteria, dry_run: bool = False
+    place: StoragePlace, criteria: CleanCriteria, *, dry_run: bool = False
 ) -> CleanOutcome:
     """Remove leftovers of interrupted cleans, then the items of some criteria.
 
@@ -155,7 +156,7 @@ def clean_items(
         if item.hindrance and time.monotonic() - listed_at > _LIST_SECONDS:
             processes = in_use.list_processes()
             listed_at = time.monotonic()
-        reason, usage = _remove_unless_used(item, processes, dry_run)
+        reason, usage = _remove_unless_used(item, processes, dry_run=dry_run)
         if reason:
             outcome.kept.append((item, reason))
         elif usage.size.size:  # 0: another clean has removed the item in the meantime
@@ -181,7 +182,7 @@ def _chosen_items(place: StoragePlace, criteria: CleanCriteria) -> list[StoredIt
 
 
 def _remove_unless_used(
-    item: StoredItem, processes: in_use.RunningProcesses, dry_run: bool
+    item: StoredItem, processes: in_use.RunningProcesses, *, dry_run: bool
 ) -> tuple[str, StoredUsage]:
     """Remove an item under its locks; with `dry_run`, only measure it.
 
@@ -339,7 +340,8 @@ def clean(
     The command fails, after its output is shown, if fewer bytes were freed than --free asks for.
     """
     criteria = parse_criteria(facts, kind or (), age, release, free)
-    outcome = clean_items(StoragePlace(layout, nox_environments_folder(), facts), criteria, dry_run)
+    place = StoragePlace(layout, nox_environments_folder(), facts)
+    outcome = clean_items(place, criteria, dry_run=dry_run)
     usages = outcome.removed
     freed = outcome.total.freed
     data = {
