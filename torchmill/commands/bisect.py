@@ -113,7 +113,8 @@ class CommitSearch(NamedTuple):
     def verdict(self, commit: str) -> str:
         """Return "good", "bad" or "skip".
 
-        A commit that was not tried before is built and tried, and the result is recorded.
+        A commit that was not tried before is built and tried, and the result is recorded. The trees
+        that it was built in are deleted then.
         """
         tested = self.record["tested"]
         if commit not in tested:

@@ -38,8 +38,9 @@ def buildable_against(
 ) -> Sequence[Cell]:
     """Return the cells of a pattern that can be built against the torch of --torch.
 
-    The reasons against the others are printed. Raises the ConfigError of the first one if no cell
-    is left. Cells that the user named one by one all stay: their sessions refuse them.
+    Without --torch, that is all of them. The reasons against the others are printed. Raises the
+    ConfigError of the first one if no cell is left. Cells that the user named one by one all stay:
+    their sessions refuse them.
     """
     if options.torch is None or not any(is_pattern(name) for name in question.names):
         return cells
@@ -170,9 +171,10 @@ def choose_machine_of(
     """Return the architecture that wheels for some GPUs are for: the host's, or that of a board.
 
     A board (a Jetson, a superchip) may have another one than `host`. Then the wheels of `packages`
-    are crossed for it, which is printed. `names` are those of cells, and say their architecture.
-    Raises ConfigError if a wheel for the board cannot be crossed here. The message names what else
-    serves: official wheels, and indexes for the board.
+    are crossed for it, which is printed. `names` are those of cells: if one of them ends in the
+    board's architecture, the user has chosen it, and the host's is returned. Raises ConfigError if
+    a wheel for the board cannot be crossed here. The message names what else serves: official
+    wheels, and indexes for the board.
     """
     board = gpu_hosts.find_board(facts, gpus)
     if board is None or board.arch == host.arch:

@@ -62,12 +62,13 @@ def write_jobs(
     submit: bool = False,
     options: Options = NO_OPTIONS,
 ) -> str:
-    """Write jobs that share one build among machines, and return the command that submits them.
+    """Write jobs that share one build among machines.
 
-    With `submit`, the jobs are submitted to Slurm, and its answer is returned. Raises ConfigError
-    for options that the engine does not take, ImpossibleBuildError for another architecture,
-    SourceError if Slurm's nodes would find no source, HostError if `submit` finds no Slurm: the
-    jobs are written by then.
+    Returns two lines: the folder of the jobs, and the command that submits them. With `submit`, the
+    jobs are submitted to Slurm, and its answer is returned instead. Raises ConfigError for options
+    that the engine does not take, ImpossibleBuildError for another architecture, SourceError if
+    Slurm's nodes would find no source, HostError if `submit` finds no Slurm: the jobs are written
+    by then.
     """
     names = {"image": image, "volume": volume, "queue": queue}
     slurm: dict[str, str | bool] = {"sbatch": sbatch, "prologue": prologue, "submit": submit}
@@ -113,7 +114,10 @@ def write_jobs(
 
 
 def _path_words(layout: Layout, folder: Path) -> dict[str, str]:
-    """Return the paths in the scripts of a folder, quoted for a shell, by placeholder."""
+    """Return the paths in the scripts of a folder, quoted for a shell, by placeholder.
+
+    The facts are copied into the folder if the nodes might not see them (`_facts_for_nodes`).
+    """
     is_checkout = (CHECKOUT / "noxfile.py").is_file()
     paths = {
         "sources": layout.sources,

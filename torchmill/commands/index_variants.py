@@ -54,7 +54,10 @@ class VariantCost:
 
 
 def leave_out_variants(dists: Iterable[Path]) -> VariantWork:
-    """Return that an index without --variants has no variant wheels."""
+    """Return the work for an index without --variants: every variant wheel is left out of it.
+
+    Nothing is made, and nothing is removed from the folders.
+    """
     work = VariantWork()
     for dist in dists:
         for path in wheel_file.list_wheels(dist):

@@ -167,9 +167,11 @@ def _require_own_statement(wheel: Path, document: Mapping[str, object]) -> None:
 
 
 def _fresh_home(layout: Layout, folder: Path, *, is_named: bool) -> Layout:
-    """Return the layout of an empty folder to build in.
+    """Make an empty folder to build in, and return its layout.
 
-    Raises ConfigError for a folder that the user named, and that has something in it.
+    It is `folder` if the user named that (`is_named`), else home/ in it, which is deleted first
+    with all that an earlier run left. Raises ConfigError for a named folder that has something in
+    it.
     """
     root = folder if is_named else folder / "home"
     if is_named and root.exists() and (not root.is_dir() or any(root.iterdir())):
@@ -226,9 +228,10 @@ def _find_cell(facts: Facts, first: FirstBuild) -> Cell:
 
 
 def _copy_source(first: FirstBuild, layout: Layout, home: Layout, origin: str) -> bool:
-    """Copy the source of the first build into the home, and tell whether it is here already.
+    """Copy the source of the first build into the home, and tell whether that was possible.
 
-    `origin` is the place that the user names instead; "" for none.
+    It is not if this checkout has fetched another source or none, nor if the user names a place to
+    fetch it from (`origin`; "" for none).
     """
     present = source_dir.load_source(layout, first.package, first.tag)
     if present is None or origin or not _is_source_of(first, present):
@@ -255,7 +258,7 @@ def _fetch_source(
         fetched = fetcher.fetch_source(request, home, progress)
     if not _is_source_of(first, fetched):
         raise SourceError(
-            f"{first.wheel} was built from {_title(first)}, and what was fetched is "
+            f"{first.wheel} was built from {_source_name(first)}, and what was fetched is "
             f"{fetched.identity}: name the source by --from or --mirror",
             code="other-source",
         )
@@ -268,7 +271,8 @@ def _is_source_of(first: FirstBuild, source: Source) -> bool:
     return bool(first.contents) and source.contents == first.contents
 
 
-def _title(first: FirstBuild) -> str:
+def _source_name(first: FirstBuild) -> str:
+    """Return the source of the first build as messages name it: "commit 49444c3e"."""
     return f"commit {first.commit}" if first.commit else f"contents {first.contents}"
 
 
@@ -327,7 +331,10 @@ def _enter_home(facts: Facts, cell: Cell, home: Layout) -> None:
 
 
 def _compare_inputs(first: FirstBuild, context: BuildContext, home: Layout) -> list[str]:
-    """Pin the requirements, and return what is otherwise than at the first build."""
+    """Pin the requirements, and return what is otherwise than at the first build.
+
+    The pins are written to a file in the home, which pip reads (`_enter_home`).
+    """
     offered = _ask_index(first)
     lines = rebuild.pinned_requirements(first, offered)
     write_atomically(home.root / CONSTRAINTS, "".join(f"{line}\n" for line in lines))
@@ -351,7 +358,8 @@ def _compare_inputs(first: FirstBuild, context: BuildContext, home: Layout) -> l
 def _ask_index(first: FirstBuild) -> dict[str, bool]:
     """Return whether the index of pip offers the recorded version of each recorded package.
 
-    A package of which the index cannot tell counts as offered: pip will say what is wrong with it.
+    A package of which the index cannot tell is left out of the result, and counts as offered: pip
+    will say what is wrong with it.
     """
     offered = {}
     index = package_index.configured_index()

@@ -53,7 +53,10 @@ def offer_drafts(
 
 
 def _read_anew(layout: Layout) -> Facts:
-    """Return the facts after a draft was written; an installed suite merges them anew."""
+    """Return the facts after a draft was written; an installed suite merges them anew.
+
+    TORCHMILL_CONFIGS of this process then names the merged folder.
+    """
     from torchmill.commands.add.command import OWN_FACTS
 
     own_facts = os.environ.get(OWN_FACTS)

@@ -159,7 +159,10 @@ def list_processes() -> RunningProcesses:
 
 
 def find_occupant(locks: Iterable[Path]) -> str:
-    """Return who holds one of some locks, as a clause; "" if nobody does."""
+    """Return who holds one of some locks, as a clause; "" if nobody does.
+
+    To find out, the locks that exist are taken for a moment.
+    """
     try:
         with hold_lock_files(lock for lock in locks if lock.exists()):
             return ""
@@ -173,7 +176,7 @@ def lock_holder(lock: Path) -> str:
     """Return the build or the process that holds a lock, as a clause.
 
     A build writes its name beside the lock. Of any other holder, the kernel's list of locks has the
-    process (`man 5 proc_locks`).
+    process (`man 5 proc_locks`). Without such a list, the clause names "another run".
     """
     if (lock.parent / HOLDER_FILE).is_file():
         return f"in use by {read_holder(lock.parent)}"

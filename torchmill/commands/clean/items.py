@@ -77,7 +77,10 @@ def list_folders(folder: Path) -> list[Path]:
 
 
 def list_cells(place: StoragePlace) -> Iterator[tuple[str, Path]]:
-    """Yield the tag and the folder of each cell, and of each tree that several cells share."""
+    """Yield the tag and the folder of each cell, and of each tree that several cells share.
+
+    Folders that are hidden or that this user may not read are left out.
+    """
     for tag in list_folders(place.layout.trees):
         for folder in list_folders(tag):
             readable = os.access(folder, os.R_OK | os.X_OK)
