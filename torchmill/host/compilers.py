@@ -97,7 +97,10 @@ def identify_compiler(
 
 
 def own_cxx_library(words: list[str] | None, run: RunProgram) -> dict[str, str]:
-    """Return the path of the libstdc++ of a compiler's command; nothing if it is the system's."""
+    """Return {"libstdc++": path} of a compiler's own library; {} if it links the system's.
+
+    {} also for no command, and for a compiler that does not tell, as clang with libc++.
+    """
     if not words:
         return {}
     path = run([*words, "-print-file-name=libstdc++.so.6"]).strip()
@@ -137,7 +140,11 @@ def installed_compilers(
 
 
 def chosen_compilers(environ: Mapping[str, str]) -> set[str]:
-    """Return the absolute paths of the compilers that a build in this environment uses."""
+    """Return the absolute paths of the programs in CC and CXX, by default those of cc and c++.
+
+    They are compilers, and the launchers before them, as in "ccache g++". A program that is not
+    installed is left out.
+    """
     names: list[str] = []
     for variable, default in (("CC", "cc"), ("CXX", "c++")):
         names.extend(lenient_words(environ.get(variable) or default))
@@ -145,14 +152,20 @@ def chosen_compilers(environ: Mapping[str, str]) -> set[str]:
 
 
 def lenient_words(command: str) -> list[str]:
-    """Return the words of a command that may be a compiler: CXX may have a launcher and flags."""
+    """Return the words of a command without its flags: "ccache", "g++".
+
+    A command with a quote that is never closed is returned as one word.
+    """
     with contextlib.suppress(ValueError):  # a quote that is never closed
         return [word for word in shlex.split(command) if not word.startswith("-")]
     return [command]
 
 
 def find_programs(names: Iterable[str], path: str | None) -> set[str]:
-    """Return the absolute paths of the programs in `names` that exist."""
+    """Return the absolute paths of those programs in `names` that are in a folder of `path`.
+
+    None for `path` stands for the PATH of this process. A name that is a path is looked up as it is.
+    """
     programs: set[str] = set()
     for name in names:
         program = shutil.which(name, path=path)

@@ -60,7 +60,10 @@ def usable_toolkits(
 def toolkits_with_compiler(
     environ: Mapping[str, str], root: Path, user_home: Path, run: RunProgram
 ) -> Iterator[FoundToolkit]:
-    """Yield all folders that have a toolkit's compiler, each once, whatever else they lack."""
+    """Yield all folders that have a toolkit's compiler, each once, whatever else they lack.
+
+    A folder is left out if neither its files nor its compiler tell the version of the toolkit.
+    """
     compiler = "nvcc.exe" if sys.platform == "win32" else "nvcc"
     cache = user_cache_folder(environ, user_home)
     provisioned = list_provisioned(cache, native_arch()).values()
@@ -199,5 +202,8 @@ def format_part_names(parts: Iterable[ToolkitPart]) -> str:
 
 
 def is_spread_in_system(home: Path) -> bool:
-    """Tell whether a toolkit lies among the files of a whole system, as Debian's packages do."""
+    """Tell whether a toolkit lies among the files of a whole system, as Debian's packages do.
+
+    That is told by the last part of the path alone: "usr" or "local".
+    """
     return home.name in {"usr", "local"}

@@ -184,7 +184,10 @@ def save_host(host: Host, path: Path) -> None:
 
 
 def describe_host(host: Host) -> str:
-    """Return the TOML from which `load_host` reads this host again, without its runs and disks."""
+    """Return the TOML from which `load_host` reads this host again.
+
+    Its runs, its disks, and the arch that a view crosses to (`Host.crosses`) are left out.
+    """
     import tomlkit  # which few commands need
 
     compilers = host.compilers
@@ -302,7 +305,10 @@ def _read_compiler(table: TomlTable, key: str) -> Compiler | None:
 
 
 def _read_cores(table: TomlTable) -> int:
-    """Read the number of processors; anything but a whole number from 1 is reported."""
+    """Read the number of processors; anything but a whole number from 1 is reported.
+
+    The result is 1 for a missing value, and a wrong number as it is.
+    """
     expected = "a whole number from 1"
     cores = table.take("cores", int, expected)
     if cores is None:  # missing, or no number: `take` has reported that

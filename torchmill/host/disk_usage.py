@@ -81,7 +81,7 @@ def add_up(usages: Iterable[DiskBytes]) -> DiskBytes:
 def measure_paths(paths: Iterable[Path]) -> DiskBytes:
     """Return the disk space of files and folders; links are not followed.
 
-    Files that vanish while this runs do not count.
+    Files that vanish while this runs do not count, nor does what this user may not read.
     """
     result = _Sum()
     for status in _walk(paths):
@@ -134,7 +134,8 @@ def list_children(folder: Path) -> list[Path]:
 def newest_change(paths: Iterable[Path]) -> float:
     """Return the time of the newest change of files and folders, in seconds since the epoch.
 
-    0 if none of them exists. The time of a folder is its own, whatever is in it.
+    0 if none of them exists. The time of a folder is its own, whatever is in it, and that of a link
+    its own, wherever it leads.
     """
     newest = 0.0
     for path in paths:

@@ -75,7 +75,7 @@ def _tegra_release(root: Path) -> str | None:
 
 
 def installed_managers(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the package managers that are on PATH."""
+    """Return the names of the package managers that are on PATH: "apt", "conda"."""
     path = environ.get("PATH")
     return tuple(
         name for name, program in MANAGER_PROGRAMS.items() if shutil.which(program, path=path)

@@ -51,7 +51,10 @@ def module_toolkits(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _module_home(file: Path, module: str) -> Path | None:
-    """Return the toolkit's folder, by a variable that a module sets, or by its folder on PATH."""
+    """Return the toolkit's folder, by a variable that a module sets, or by its folder on PATH.
+
+    None if the module does not tell it in a form that is understood.
+    """
     text = read_text(file)
     if file.suffix == ".lua":
         variables = _lua_variables(text, module)

@@ -73,11 +73,12 @@ def hold_environment(venv: Path, cell: str) -> AbstractContextManager[None]:
 def provide_environment(
     venv: Path, interpreter: Path, purpose: str, store: Path, install: Install, *requirements: str
 ) -> None:
-    """Install the requirements of a build in an environment.
+    """Install the requirements of a build in an environment, and stamp it.
 
     An environment that was filled for `purpose`, and whose packages are unchanged, is used again:
-    headers with new times would make ninja compile everything again. Any other is made anew, from
-    the environments in `store`. Raises HostError if it cannot be made.
+    headers with new times would make ninja compile everything again. Any other is deleted and made
+    anew, from the environments in `store`. Raises HostError if it cannot be made. `install` is
+    called in either case, with the requirements.
     """
     stamp = venv / STAMP_NAME
     is_usable = False
@@ -155,7 +156,8 @@ def _copy_packages(stored: Path, venv: Path) -> None:
 def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for a pip that installs what it is asked to, into its own environment.
 
-    Those that are set here also override the user's pip.conf. Its other settings stay in force,
+    They are `variables`, without those that mislead pip, and with some that are set here, which also
+    override the user's pip.conf. Its other settings stay in force,
     because the index to install from may be one of them; so do the user's PIP_RETRIES, the number
     of times that pip repeats a request, and PIP_RESUME_RETRIES. The latter is set for others,
     because pip 25.1 resumes no download by itself.
@@ -193,7 +195,8 @@ def pip_reason(error: CommandError) -> str:
 def add_package_folder(venv: Path, folder: Path) -> None:
     """Let an environment import the packages in a folder, after its own.
 
-    pip then takes them for installed, without the programs that they would have put on PATH.
+    pip then takes them for installed, without the programs that they would have put on PATH. The
+    folder takes the place of one that was added before.
     """
     # A plain path in a .pth file would not read the .pth files of that folder; addsitedir does.
     line = f"import site; site.addsitedir({str(folder)!r})\n"
@@ -246,9 +249,10 @@ def _packages_state(venv: Path) -> str:
 def base_interpreter(venv: Path, python: str) -> Path:
     """Return the interpreter that an environment was made from, or would be made from.
 
-    The environment may be half-made. Its configuration names the folder of the interpreter, in which
-    python3 may be of another version by now. Raises HostError if no interpreter of that version
-    works.
+    `python` is its version, "3.12". The environment may be half-made. Its configuration names the
+    folder of the interpreter, in which python3 may be of another version by now. If none of that
+    version is there, the environment's own is returned, if it is of the version, or else any that
+    `resolve_interpreter` finds. Raises HostError if no interpreter of that version works.
     """
     settings = read_text(venv / "pyvenv.cfg").splitlines()
     homes = [line.partition("=")[2].strip() for line in settings if line.startswith("home")]

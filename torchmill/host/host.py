@@ -159,7 +159,8 @@ class HostCrossing:
     glibc: VersionText | None = None  # that they link
     # "13.0" -> folder with programs of this machine, and libraries of the other one
     toolkits: Mapping[str, str] = no_entries()
-    lacking_parts: Mapping[str, str] = no_entries()  # "13.0" -> "cublas, cufft"
+    # "13.0" -> "cublas, cufft"; as described: it is not measured
+    lacking_parts: Mapping[str, str] = no_entries()
     emulator: str = ""  # path of QEMU for the other machine; "": none
     system: str = ""  # folder with the other machine's loader and C library; "": none
     interpreters: Mapping[str, str] = no_entries()  # CPythons for the other machine, "3.11" -> path

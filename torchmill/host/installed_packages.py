@@ -36,6 +36,7 @@ class EnvironmentPackage:
 def find_installed(name: str, folder: Path) -> tuple[EnvironmentPackage, ...]:
     """Return every installation of a package in an environment, in the order of their paths.
 
+    `name` is both that of the package's folder of modules and that in its metadata: "torch".
     `folder` is the environment, or a folder of packages such as site-packages. An editable
     installation, whose code is in another tree, is left out.
     """

@@ -123,8 +123,8 @@ def measure_host(
     """Measure the machine whose files lie below `root`; `builds` is the folder of builds.
 
     Without `gpus`, the driver is not asked for GPUs, which takes seconds: a build for the CPU does
-    not depend on them. `home` is the user's folder. The host is complete, but for the installed
-    packages, the disks and the earlier runs, for which callers ask.
+    not depend on them. `home` is the user's folder. The host is complete, but for the disks, the
+    earlier runs, and what `survey_host` in cell/ adds, for which callers ask.
     """
     home = home or Path.home()
     run = programs.make_runner(environ)

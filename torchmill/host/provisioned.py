@@ -83,7 +83,10 @@ def list_provisioned(cache: Path, arch: str, programs_of: str = "") -> dict[str,
 
 
 def completed_toolkits(folders: Iterable[ProvisionedFolder]) -> dict[str, str]:
-    """Return, by folder, which toolkit each completed one completes, and with which packages."""
+    """Return the origin of each completed toolkit, by the path of its folder.
+
+    An origin is "/opt/cuda, completed with PACKAGE 1.0": the toolkit of the system, and packages.
+    """
     origins: dict[str, str] = {}
     for folder in folders:
         record = folder.record
@@ -94,7 +97,7 @@ def completed_toolkits(folders: Iterable[ProvisionedFolder]) -> dict[str, str]:
 
 
 def provisioned_compilers(cache: Path, arch: str) -> list[Path]:
-    """Return the paths of the C++ compilers in the cache, of those that its records name."""
+    """Return the paths of the C++ compilers in the cache, by its records; a path may be missing."""
     paths = []
     for folder in list_provisioned(cache, arch).values():
         if folder.record.kind == COMPILER:

@@ -22,8 +22,8 @@ def copy_stored(
     """Copy a stored folder to `target`; if it is missing or incomplete, make it first.
 
     `make` makes the contents in a folder, `copy` copies them from one folder to another. If nothing
-    can be stored, or another process removes the stored folder meanwhile, the contents are made in
-    `target`. So the store makes builds faster, but no build fails because of it.
+    can be stored, or another process removes the stored folder meanwhile, `target` is deleted, and
+    the contents are made in it. So the store makes builds faster, but no build fails because of it.
     """
     # Whatever goes wrong with the store, there is the other way below.
     with contextlib.suppress(OSError):

@@ -25,9 +25,10 @@ _CONDA_RECORD = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-[^-]+")  # name of 
 
 
 def installed_packages(manager: str, environ: Mapping[str, str], run: RunProgram) -> dict[str, str]:
-    """Return every installed package of a manager with its version.
+    """Return every installed package of a manager with its version; {} if it does not answer.
 
-    conda's are those of the active environment; {} if none is active.
+    conda's are those of the active environment; {} if none is active. Raises KeyError for
+    micromamba, which has no environment of its own.
     """
     if manager == "conda":
         prefix = environ.get("CONDA_PREFIX")
@@ -62,7 +63,7 @@ def _match_packages(pattern: re.Pattern[str], texts: list[str]) -> dict[str, str
 
 
 def system_version(root: Path, run: RunProgram) -> dict[str, str]:
-    """Return the version of macOS, or the codename of a Linux release: {"codename": "trixie"}.
+    """Return the version of macOS as {"macos": "14.5"}, that of Linux as {"codename": "trixie"}.
 
     `root` is the folder with the files of the Linux system.
     """
@@ -74,7 +75,7 @@ def system_version(root: Path, run: RunProgram) -> dict[str, str]:
 
 
 def xcode_tools(paths: Mapping[str, str], run: RunProgram) -> dict[str, str]:
-    """Return the folder of Xcode's command-line tools; nothing if they are not installed."""
+    """Return {"xcode": folder} of its command-line tools; {} if they are not installed."""
     if "xcode-select" not in paths:
         return {}
     folder = run([paths["xcode-select"], "-p"]).strip()

@@ -50,6 +50,7 @@ def tree_user(venv: Path, python: Path, purpose: str, link: Path) -> TreeUser:
     """Return the environment `venv`, which was filled for a purpose, as the user of a tree.
 
     `python` is its interpreter, and `link` the link in the tree that leads to the environment.
+    Raises CommandError if the interpreter fails.
     """
     version, *include_folders = parse_json(ask([str(python), "-I", "-c", _PROBE]))
     headers = _with_real_paths(include_folders)
