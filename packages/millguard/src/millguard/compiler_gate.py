@@ -126,6 +126,7 @@ def make_stand_ins(
 ) -> dict[str, str]:
     """Fill a folder with stand-ins for compilers, for builds that know no launcher.
 
+    Other files in the folder are deleted: the stand-ins of compilers that are no longer on PATH.
     Returns the variables that change in `environ`, the environment of the build. Each stand-in goes
     through `ccache` if there is one, else through the gate. Raises OSError if the folder cannot be
     written.
@@ -178,8 +179,8 @@ def surround_nvcc(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Put the rest of the toolkit around the stand-in for nvcc; return the variable that names it.
 
     torch before 2.1, and later ones that do not compile with ninja, only accept the toolkit's own
-    bin/nvcc. `make_nvcc_stand_in` must have made the stand-in. Raises OSError if the folder cannot
-    be written.
+    bin/nvcc. `make_nvcc_stand_in` must have made the stand-in. Nothing changes if `environ` names no
+    nvcc. Raises OSError if the folder cannot be written.
     """
     nvcc = _find_nvcc(environ)
     if nvcc is None:

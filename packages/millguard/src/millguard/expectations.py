@@ -74,9 +74,10 @@ class NeedHistory:
         return list(self._known.items())
 
     def learn(self, key: str, need: MeasuredNeed) -> None:
-        """Take note of the need of a unit that ran just now.
+        """Take note of the need of a unit that ran just now; `save` writes it.
 
         A larger peak of an earlier run is forgotten by a tenth at a time, because it may come again.
+        The time becomes the mean of this run's and that which was known.
         """
         before = self._known.get(key)
         if before is not None:

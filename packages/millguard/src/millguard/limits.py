@@ -134,7 +134,7 @@ def tightness(limit: LimitReading | CpuQuota) -> float:
 
 
 def memory_limits(root: Path = Path("/")) -> list[Reader[LimitReading]]:
-    """Return readers of the limits on this process's memory by control groups."""
+    """Return readers of the limits on this process's memory by control groups and NUMA nodes."""
     readers: list[Reader[LimitReading]] = []
     for version, folders in _hierarchies(root, "memory"):
         for folder in folders:
@@ -208,7 +208,7 @@ def process_room(root: Path = Path("/")) -> int | None:
 
 
 def groups_memory(groups: Collection[int]) -> dict[int, int]:
-    """Return the resident bytes of process groups; a group that has ended has none."""
+    """Return the resident bytes of each of some process groups; 0 for one that has ended."""
     import psutil
 
     memory = dict.fromkeys(groups, 0)

@@ -17,7 +17,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     """Return the folder for measured needs, recorded runs and compiled gates.
 
     `MILLGUARD_CACHE` names it; else it lies where the XDG base directory specification says:
-    https://specifications.freedesktop.org/basedir-spec/latest/.
+    https://specifications.freedesktop.org/basedir-spec/latest/. It may not exist yet.
     """
     users_folder = environ.get(CACHE_VARIABLE)
     if users_folder:
@@ -46,8 +46,8 @@ def board_folder(environ: Mapping[str, str]) -> Path | None:
     """Return the folder in which this user's guards share a budget; None if they should not.
 
     It is the same for every session of the user, whatever TMPDIR or XDG_RUNTIME_DIR say: builds of
-    a login, of cron and of Slurm are on one machine. `MILLGUARD_BOARD` names another one, or none
-    if it is empty.
+    a login, of cron and of Slurm are on one machine. Without `MILLGUARD_BOARD` it is
+    /tmp/millguard-UID; the variable names another one, or none if it is empty. It may not exist yet.
     """
     users_folder = environ.get(BOARD_VARIABLE)
     if users_folder is None:

@@ -65,7 +65,7 @@ class TrackedUnit:
     kills_alone: int = 0  # of those, while nothing else ran
 
     def expected(self, expectations: UnitExpectations) -> Unit:
-        """Return the expectations of its next run."""
+        """Return the expectations of its next run. Raises ValueError before the gate has asked."""
         if self.description is None:
             raise ValueError("a gate that has not asked yet")
         unit = expectations.expect(self.description)

@@ -213,8 +213,9 @@ def _fallback_text(site: GuardSite) -> str:
 
 @contextlib.contextmanager
 def _meeting_folder(site: GuardSite) -> Iterator[Path]:
-    """Make the folder in which gates and guard meet; in the end, end all processes of the build.
+    """Make the folder in which gates and guard meet, and delete it in the end.
 
+    Before that, all processes of the build are ended, if the site has it so (`ends_leftovers`).
     The folder has a file for each compiler that may run at a time if no guard answers: gates lock
     these. Raises OSError if there is no place for the folder, on Windows and without /proc, and if
     the user wants no guard.

@@ -33,7 +33,10 @@ class WordParser(argparse.ArgumentParser):
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that a text such as "12GiB" or "1.5g" says. Raises UsageError."""
+    """Return the bytes that a text such as "12GiB" or "1.5g" says; "GB" and "g" mean GiB, too.
+
+    Raises UsageError for another text, and for less than 16 MiB, in which no compiler runs.
+    """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"--memory: '{text}' is not a size such as 12GiB or 800M")
@@ -47,7 +50,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_jobs(text: str) -> int:
-    """Return a number of jobs, at least 1. Raises UsageError."""
+    """Return a number of jobs. Raises UsageError unless it is from 1 to MOST_JOBS."""
     # int refuses thousands of digits by an error of its own.
     is_number = text.isdecimal() and len(text) <= _MOST_DIGITS
     if not is_number or not 1 <= int(text) <= MOST_JOBS:
