@@ -97,7 +97,8 @@ def sccache_variables(
     """Return the variables that tell a server its caches.
 
     `version` is that of sccache, None if it is not known. `folder` is the cache on the disk,
-    `remote` the shared cache, and `root` the folder of all trees that are built.
+    `remote` the shared cache, of a scheme in KINDS, and `root` the folder of all trees that are
+    built.
     """
     variables = {
         **read_table_beside(__file__, "caches.toml")["sccache"],
@@ -164,8 +165,8 @@ def start_server(
 def await_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
     """Return the statistics of a build's own server as soon as it has written all objects.
 
-    `environ` is the build's. None if the server has ended. After SERVER_TIMEOUT_SECONDS the last
-    statistics are returned.
+    `environ` is the build's. None if the server has ended, or `environ` names no socket of it. After
+    SERVER_TIMEOUT_SECONDS the last statistics are returned.
     """
     # The server answers a client before it writes the object. Objects that are not written yet
     # would be lost when the server is ended with the build.
@@ -219,6 +220,7 @@ def watch_shared_cache(
     """Switch sccache off while its shared cache does not answer; the first time is noted.
 
     `environ` is the build's, `folder` the guard's, in which the launcher looks for DISABLED_FILE.
+    Nothing is watched if the build has no shared cache, or one of which no server is known.
     """
     if shared is None or shared.endpoint is None:
         yield

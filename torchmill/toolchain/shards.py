@@ -229,7 +229,9 @@ class Ninja:
 def main(program: str, arguments: Sequence[str]) -> int:
     """Make this machine's share, write its record, and return the exit code.
 
-    `program` is the real ninja, `arguments` those of its call. ORDER_VARIABLE names the order.
+    It is MADE if all objects of the share exist, else ninja's, or 1: never 0, so that the build ends
+    here. `program` is the real ninja, `arguments` those of its call. ORDER_VARIABLE names the order,
+    into which the sums of this call are written.
     """
     # Removed, so that a ninja which is called by this one is not divided.
     order_file = Path(os.environ.pop(ORDER_VARIABLE))

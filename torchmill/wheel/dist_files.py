@@ -160,7 +160,7 @@ def publish_wheel(
 
 
 def withdraw_wheel(wheel: Path, destination: Path) -> None:
-    """Move a wheel out of dist/ to `destination`, and remove the files beside it.
+    """Move a wheel out of dist/ to the path `destination`, and remove the files beside it.
 
     For a wheel that must be verified again: until then nobody may take it from dist/. Its archive
     with debug information moves along.

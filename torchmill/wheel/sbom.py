@@ -104,7 +104,8 @@ def compose_inner_sbom(
     """Return the SBOM that a wheel contains, of its contents and not of the tools that built it.
 
     `digests` are the sha256 of the bundled libraries, by path. The SBOM does not have the digest of
-    the wheel, because that digest depends on the SBOM.
+    the wheel, because that digest depends on the SBOM. Of the vulnerabilities it has those alone
+    that a patch fixes.
     """
     inner_manifest = {name: manifest[name] for name in manifest if name not in _BUILD_KEYS}
     # Not the place that the source was fetched from (a mirror, a folder): two builds of the same
@@ -120,7 +121,7 @@ def compose_inner_sbom(
 
 
 def serial_number(document: Mapping[str, Any], sha256: str | None) -> str:
-    """Return the serial number of an SBOM.
+    """Return the serial number of an SBOM: "urn:uuid:…".
 
     It follows from the wheel's digest, `sha256`, or if that is None from the document itself.
     """

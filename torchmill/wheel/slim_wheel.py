@@ -114,7 +114,7 @@ def plan_libraries(files: Iterable[LibraryFile], request: SlimRequest) -> list[S
 
 
 def require_served(title: str, libraries: Sequence[SlimLibrary], request: SlimRequest) -> None:
-    """Raise DeliveryError if a requested GPU runs the code of less than half of all fatbins.
+    """Raise DeliveryError if there are no fatbins, or a requested GPU runs less than half of them.
 
     `title` names the wheel or package in messages. Less than half, because a wheel need not have
     all code for a GPU that it was built for: releases compile single kernels for few capabilities,
@@ -243,9 +243,9 @@ def kept_for(request: SlimRequest) -> tuple[str, ...]:
 
 
 def slim_requirement(wheel: FinishedWheel, bases: Mapping[str, str]) -> str | None:
-    """Return the requirement on a slim base that a slim wheel has, or None if it pins no base.
+    """Return the requirement on a slim base that a slim wheel has.
 
-    `bases` is that of `write_slim_wheel`.
+    `bases` is that of `write_slim_wheel`. None if the wheel has none of the requirements in it.
     """
     needs = dependencies.declared_needs(None, wheel.requires, ())
     for requirement in sorted(needs):
@@ -324,7 +324,7 @@ def slim_package(package: InstalledPackage, libraries: Sequence[SlimLibrary]) ->
 
     All slim libraries are written before the first is replaced, and they replace the others by
     renaming, so that running programs keep the files that they opened. Raises HostError if the disk
-    is full: nothing has changed then.
+    is full, BuildError as `write_proved` does: nothing has changed then.
     """
     rows = dict(package.rows)
     with report_unwritable(package.record), ExitStack() as stack:

@@ -34,7 +34,7 @@ def _own_values() -> dict[str, Any]:
 def _target_values(
     values: dict[str, Any], triplet: str, compiler: str, cxx_compiler: str
 ) -> dict[str, Any]:
-    """Return values with the target's compilers and its suffix of modules."""
+    """Give values the target's compilers and its suffix of modules; return the same mapping."""
     # ".cpython-311-x86_64-linux-gnu.so" becomes ".cpython-311-aarch64-linux-gnu.so".
     for key in ("EXT_SUFFIX", "SOABI", "MULTIARCH"):
         values[key] = re.sub(r"\w+-linux-\w+", triplet, str(values.get(key, "")))

@@ -103,7 +103,10 @@ LibraryCode = Mapping[str, Sequence[Fatbin]]
 
 
 def read_device_code(path: Path) -> list[Fatbin]:
-    """Return the fatbins in an ELF file or a static library. Raises InputError if it is damaged."""
+    """Return the fatbins with code in an ELF file or a static library.
+
+    Raises InputError if the file is damaged, or neither of the two.
+    """
     fatbins: list[Fatbin] = []
     if elf.has_magic(real_path(path), elf.AR_MAGIC):
         with elf.refuse_damaged(path, elf.DAMAGED_OBJECT):
@@ -137,7 +140,10 @@ def common_arch_list(fatbins: Sequence[Fatbin]) -> str:
 
 
 def read_device_code_of_files(root: Path, names: Iterable[str]) -> LibraryCode:
-    """Return the GPU code in the ELF files among the files `names` below a folder."""
+    """Return the GPU code in the ELF files among the files `names` below a folder.
+
+    Raises InputError if one is damaged.
+    """
     code = {}
     for name in names:
         if elf.is_elf(root / name):
