@@ -213,13 +213,14 @@ def _proven_source(manifest: Mapping[str, Any], commit: str, notes: Mapping[str,
     return Material(SOURCE_KIND, package, tag, purl, uri, {"gitCommit": commit}, notes)
 
 
-def _unproven_source(manifest: Mapping[str, Any], notes: dict[str, str]) -> Material:
+def _unproven_source(manifest: Mapping[str, Any], notes: Mapping[str, str]) -> Material:
     """Return a source without a proven commit, with the sha256 of its archive or its files."""
     package = str(manifest.get("package"))
     tag = str(manifest.get("tag"))
     contents = str(manifest.get("contents") or "")
     if contents:
-        notes["contents sha256"] = contents  # over names, modes and contents of all files
+        # over names, modes and contents of all files
+        notes = {**notes, "contents sha256": contents}
     sha256 = str(manifest.get("archive") or "") or contents
     digest = {"sha256": sha256} if sha256 else {}
     purl = PackageURL("generic", name=package, version=tag)
@@ -283,10 +284,11 @@ def _libraries(manifest: Mapping[str, Any]) -> Iterator[Material]:
 
 
 def describe_builder(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the builder as a manifest records it: "id" (a URI), "invocation" if it has one.
+    """Return the builder as a manifest records it.
 
-    The builder is the URI in TORCHMILL_BUILDER. Without that variable it is, in GitHub Actions, the
-    workflow at the commit that runs
+    The keys are "id", a URI, "torchmill", its version, and in GitHub Actions "invocation", the
+    address of the run. The builder is the URI in TORCHMILL_BUILDER. Without that variable it is, in
+    GitHub Actions, the workflow at the commit that runs
     (https://docs.github.com/actions/reference/workflows-and-actions/variables), and elsewhere
     LOCAL_BUILDER.
     """
