@@ -148,6 +148,13 @@ def test_a_single_module_is_made_where_setuptools_makes_it(tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "temp").iterdir()] == ["one.o"]
 
 
+def test_a_single_module_may_fail_if_it_is_optional(tmp_path: Path) -> None:
+    project(tmp_path, spare="#error broken")
+    completed = run_setup(tmp_path)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "#error broken" in completed.stderr
+
+
 MOVED = """\
         folder = os.getcwd()
         os.makedirs("elsewhere", exist_ok=True)

@@ -79,15 +79,16 @@ class SharedProgress:
 def build_modules(command: build_ext) -> None:
     """Compile all modules, each in a process of its own, or make this machine's share of them.
 
-    A module that is the only one is compiled in this process. Raises RuntimeError with the names of
-    those that failed, after the last one has ended; optional ones may fail.
+    A module that is the only one is compiled in this process, as setuptools does it, and raises its
+    own error. Of several, RuntimeError is raised with the names of those that failed, after the last
+    one has ended. Optional ones may fail.
     """
     _prepare_modules(command)
     if SHARE_VARIABLE in os.environ:
         _share_modules(command)
         return
     if len(command.extensions) == 1:
-        command.build_extension(command.extensions[0])
+        _usual_build(command)
         return
     compiles = {extension.name: _start(command, extension) for extension in command.extensions}
     progress = SharedProgress(command.build_temp, compiles)
