@@ -36,7 +36,10 @@ def crossed_arches() -> tuple[str, ...]:
 
 
 def triplet(arch: str) -> str:
-    """Return GNU's name of a machine: "aarch64-linux-gnu"."""
+    """Return GNU's name of a machine: "aarch64-linux-gnu".
+
+    Raises KeyError for an arch that `crossed_arches` lacks, as the next three functions do.
+    """
     return str(_MACHINES[arch]["triplet"])
 
 
@@ -59,7 +62,9 @@ def emulated_cpuinfo(arch: str, cores: int) -> str:
 def crossing_view(host: Host, arch: str) -> Host:
     """Return a host as a build that is crossed for `arch` sees it.
 
-    It has the cross compilers and the toolkits for that arch alone, and none of its own GPUs.
+    It has the cross compilers and the toolkits for that arch alone, and none of its own GPUs. Its
+    `arch` stays that of the machine, and `crosses` is the other one. Without cross compilers it has
+    no compilers.
     """
     crossing = host.crossings.get(arch, HostCrossing())
     # Without cross compilers, the doctor refuses the build before a C library matters.
@@ -79,10 +84,10 @@ def crossing_view(host: Host, arch: str) -> Host:
 def measure_crossings(
     environ: Mapping[str, str], root: Path, home: Path, cache: Path, run: RunProgram
 ) -> dict[str, HostCrossing]:
-    """Return what a Linux machine has to build for other arches, by arch.
+    """Return what a Linux machine has to build for other arches, by arch; {} on other systems.
 
     An arch for which it has nothing is left out. `root` is the folder of the system's files, `home`
-    the user's folder, and `cache` the user's cache.
+    the user's folder, and `cache` the user's cache. The parts that toolkits lack are not looked for.
     """
     if native.native_system() != "linux":
         return {}
@@ -130,10 +135,13 @@ def _measure_crossing(
 
 
 def _cross_compilers(
-    machine: str, environ: Mapping[str, str], run: RunProgram
+    gnu_name: str, environ: Mapping[str, str], run: RunProgram
 ) -> dict[str, Compiler]:
-    """Return the C++ compilers for a machine by their commands: "aarch64-linux-gnu-g++-12"."""
-    name_of_compiler = re.compile(rf"{re.escape(machine)}-g\+\+(-\d+)?")
+    """Return the C++ compilers for a machine by their commands: "aarch64-linux-gnu-g++-12".
+
+    `gnu_name` is the machine's, as `triplet` returns it.
+    """
+    name_of_compiler = re.compile(rf"{re.escape(gnu_name)}-g\+\+(-\d+)?")
     compilers = {}
     for folder in environ.get("PATH", "").split(os.pathsep):
         for name in list_names(folder) if folder else ():

@@ -80,7 +80,8 @@ def find_shims(environ: Mapping[str, str] = os.environ) -> Interpreters:
 def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Interpreters:
     """Return the shims that fail among those of versions that are not installed.
 
-    Each of these shims is run. For versions that are installed, there is `shadowing_shims`.
+    Each of these shims is run; one that starts a CPython without headers fails, too. For versions
+    that are installed, there is `shadowing_shims`.
     """
     installed = _candidates(environ, home)
     shims = find_shims(environ)
@@ -96,7 +97,8 @@ def interpreters_without_headers(
 ) -> Interpreters:
     """Return a CPython for each version of which no CPython on this machine has its headers.
 
-    A CPython without headers in the usual folder is run, and asked for its own folder of headers.
+    A CPython without headers in the usual folder is run, and asked for its own folder of headers. One
+    that does not run is left out.
     """
     suspects: Interpreters = {}
     for version, paths in _candidates(environ, home).items():
@@ -159,7 +161,7 @@ def resolve_interpreter(
         rejections.append(answer)
     tried = f" ({'; '.join(rejections)})" if rejections else ""
     has_pyenv = shutil.which("pyenv", path=environ.get("PATH")) is not None
-    cure = how_to_install(version, pyenv=has_pyenv)
+    cure = how_to_install(version, has_pyenv=has_pyenv)
     if "`" not in cure:
         cure = f"run `{cure}`"
     raise HostError(f"no usable CPython {version} was found{tried}: {cure}", code="no-interpreter")
@@ -207,16 +209,16 @@ def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = Non
     return os.pathsep.join(dict.fromkeys(folders))
 
 
-def how_to_install(version: str, *, pyenv: bool) -> str:
+def how_to_install(version: str, *, has_pyenv: bool) -> str:
     """Return the command that installs a CPython: of uv, which comes with torchmill, or of pyenv.
 
-    pyenv is for versions that uv does not have (`uv python list --all-versions`); if it is not
-    installed, the result is a sentence.
+    pyenv is for versions that uv does not have (`uv python list --all-versions`); if this machine
+    does not have it, the result is a sentence with the command in backquotes.
     """
     if _minor_version(version) >= _OLDEST_OF_UV:
         return f"uv python install {version}"
     command = f"pyenv install {version}"
-    if pyenv:
+    if has_pyenv:
         return command
     return f"uv has none before 3.{_OLDEST_OF_UV}; with https://github.com/pyenv/pyenv, `{command}`"
 

@@ -102,7 +102,7 @@ def python_cure(host: Host, version: str, path: str = "") -> str:
         return f"pyenv install {'--force ' if is_installed else ''}{version}"
     paths = [*host.interpreters.paths.values(), *host.interpreters.broken.values()]
     has_pyenv = "pyenv" in host.programs.paths or any(map(_is_of_pyenv, paths))
-    return interpreters.how_to_install(version, pyenv=has_pyenv)
+    return interpreters.how_to_install(version, has_pyenv=has_pyenv)
 
 
 def _is_of_pyenv(path: str) -> bool:
