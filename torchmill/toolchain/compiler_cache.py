@@ -315,7 +315,7 @@ def _set_up_ccache(
     Raises HostError in this case if the build takes or makes parts.
     """
     folder = site.cache_folder / "ccache"
-    if not _is_writable(site, folder, "CCACHE_DIR"):
+    if not _make_cache_folder(site, folder, "CCACHE_DIR"):
         return CompilerCache()
     remote = [shared, *site.parts] if shared is not None else site.parts
     variables = ccache_variables(program, site.root, folder, *remote)
@@ -365,7 +365,7 @@ def _set_up_sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCach
     no cache. On systems for which torchmill does not bring sccache, a missing one is not noted.
     """
     folder = site.cache_folder / "sccache"
-    if not _is_writable(site, folder, "SCCACHE_DIR"):
+    if not _make_cache_folder(site, folder, "SCCACHE_DIR"):
         return CompilerCache()
     program = site.host.programs.paths.get("sccache")
     if program is None and site.host.system in sccache.SYSTEMS:
@@ -393,11 +393,12 @@ def _set_up_sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCach
     )
 
 
-def _is_writable(site: CacheSite, folder: Path, variable: str) -> bool:
-    """Tell whether a folder for a cache can be written; if it cannot, that is noted.
+def _make_cache_folder(site: CacheSite, folder: Path, variable: str) -> bool:
+    """Make a folder for a cache, and tell whether it can be written; if not, that is noted.
 
-    A folder that the user names, by `variable`, replaces it and is not tested. Raises HostError if
-    the build takes or makes parts: without a cache it would compile everything, and make no part.
+    A folder that the user names, by `variable`, replaces it and is not tested: True. If the build
+    takes or makes parts, HostError is raised in place of a note: without a cache it would compile
+    everything, and make no part.
     """
     if variable in site.environ:
         return True
