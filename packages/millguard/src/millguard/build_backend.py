@@ -50,7 +50,7 @@ def __getattr__(name: str) -> Any:
     """Return a hook. Frontends ask which ones a backend has, and that depends on the other backend."""
     if name in _COMPILING_HOOKS:
         hook = getattr(_wrapped_backend(), name)
-        return hook if _is_guarded() else _GuardedHook(name)
+        return hook if _must_run_here() else _GuardedHook(name)
     if name in _OTHER_HOOKS:
         return getattr(_wrapped_backend(), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -93,8 +93,8 @@ class _GuardedHook:
             return str(json.loads(answer.read_text(encoding="utf-8")))
 
 
-def _is_guarded() -> bool:
-    """Tell whether this process needs no guard of its own, or can have none.
+def _must_run_here() -> bool:
+    """Tell whether a hook gets no guard: there is one already, or this system can have none.
 
     `millguard -- pip install` has one already.
     """
