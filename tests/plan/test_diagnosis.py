@@ -477,3 +477,155 @@ def test_packages_of_another_manager_are_left_out() -> None:
     assert (
         cure_order.order_cure(cure, {"system": "linux", "manager": "apt"}) == "`apt-get install a`"
     )
+
+
+FROM_VERSIONS = (
+    "ERROR: Could not find a version that satisfies the requirement {0} (from versions: {1})",
+    "ERROR: No matching distribution found for {0}",
+)
+
+
+def not_found(wanted: str, versions: str) -> list[str]:
+    return [line.format(wanted, versions) for line in FROM_VERSIONS]
+
+
+@pytest.mark.parametrize(
+    ("context", "wanted", "versions", "command"),
+    [
+        ("", "torch==1.8.1", "1.13.0, 2.0.0, 2.8.0", "uv venv --python 3.9"),
+        ("windows 11, python 3.11", "torch==1.13.1", "2.0.0, 2.4.1", "uv venv --python 3.10"),
+        ("", "torch==1.11.0+cu113", "none", "uv venv --python 3.10"),
+        (
+            "/Library/Frameworks/Python.framework/Versions/3.11/bin/pip",
+            "torch==2.6.0",
+            "2.0.0, 2.2.2",
+            "pip install torch==2.2.2",
+        ),
+        (
+            "",
+            "torch==2.0.0+cu113",
+            "1.13.1, 2.0.0, 2.6.0",
+            "pip install torch==2.0.0 --index-url https://download.pytorch.org/whl/cu117",
+        ),
+        (
+            "Looking in indexes: https://download.pytorch.org/whl/cu131",
+            "torch==2.10.0",
+            "none",
+            "pip install torch==2.10.0 --index-url https://download.pytorch.org/whl/cu130",
+        ),
+        ("/Users/x/venv", "torch==2.1.2+cu118", "2.1.1, 2.1.2", "pip install torch==2.1.2"),
+        ("", "numpy==1.19.5", "1.21.0, 2.0.0", "pip install 'numpy>=1.21.0'"),
+        (
+            "WARNING: Retrying (Retry(total=0)) after connection broken by x",
+            "einops",
+            "none",
+            "https_proxy",
+        ),
+    ],
+)
+def test_what_pip_saw_decides_which_version_or_python_to_take(
+    context: str, wanted: str, versions: str, command: str
+) -> None:
+    assert first_command(context, *not_found(wanted, versions)) == command
+
+
+def test_a_python_within_the_bounds_of_a_package_is_named() -> None:
+    refused = "ERROR: Package 'x' requires a different Python: 3.13.1 not in '<3.11,>=3.8'"
+    assert first_command(refused) == "uv venv --python 3.10"
+
+
+@pytest.mark.parametrize(
+    ("name", "python", "command"),
+    [
+        ("float", "3.10", "pip install 'numpy<1.24'"),
+        ("float", "3.12", "grep -rlE"),
+        ("trapz", "3.12", "pip install 'numpy<2'"),
+        ("exceptions", "3.10", "pip install -U numpy"),
+    ],
+)
+def test_the_name_that_numpy_lacks_decides_which_numpy_to_take(
+    name: str, python: str, command: str
+) -> None:
+    line = f"AttributeError: module 'numpy' has no attribute '{name}'."
+    assert first_command(f"Python {python}", line).startswith(command)
+
+
+@pytest.mark.parametrize(
+    ("lines", "name"),
+    [
+        (("RuntimeError: Ninja is required to load C++ extensions",), "ninja-missing"),
+        (("/bin/sh: 1: git: not found",), "git-missing"),
+        (
+            ("fatal: unable to access 'https://github.com/x.git/': Connection timed out",),
+            "clone-cut-off",
+        ),
+        (
+            (
+                "pip._vendor.urllib3.exceptions.ReadTimeoutError: host='files.pythonhosted.org': Read timed out.",
+            ),
+            "download-of-pip-cut-off",
+        ),
+        (
+            ("fatal: unable to access 'https://x.git/': Failed to connect to 127.0.0.1 port 7890",),
+            "proxy-that-does-not-answer",
+        ),
+        (
+            (
+                "ModuleNotFoundError: No module named 'pkg_resources'",
+                "/x/pip-build-env-ab/overlay/x.py",
+            ),
+            "isolated-build-took-the-newest-setuptools",
+        ),
+        (
+            ("ModuleNotFoundError: No module named 'triton'", "C:\\Users\\x\\a.py"),
+            "triton-on-windows",
+        ),
+        (
+            ("ERROR: Cannot uninstall blinker 1.4, RECORD file not found.",),
+            "package-of-the-system-or-conda",
+        ),
+        (
+            ("E: Unable to locate package cuda-toolkit-12-4", "OS: Ubuntu 22.04"),
+            "cuda-package-without-nvidias-repository",
+        ),
+        (("E: Unable to locate package python3.9-dev", "OS: Ubuntu 22.04"), "python-of-deadsnakes"),
+        (
+            ("RuntimeError: No CUDA GPUs are available", "#8 RUN python setup.py"),
+            "container-without-the-gpu",
+        ),
+        (
+            ("RuntimeError: No CUDA GPUs are available", "google.colab"),
+            "gpu-hidden-or-not-there-in-a-notebook",
+        ),
+        (("Failed to initialize NVML: Driver/library version mismatch",), "driver-not-yet-loaded"),
+        (
+            (
+                'OSError: [WinError 126] x. Error loading "C:\\x\\torch\\lib\\fbgemm.dll" or one of its dependencies.',
+            ),
+            "fbgemm-without-openmp",
+        ),
+        (
+            (
+                "ImportError: DLL load failed while importing flash_attn_2_cuda: The specified procedure",
+            ),
+            "known-extension-of-another-torch",
+        ),
+        (
+            (
+                "fatal: clone of 'https://github.com/RLovelett/eigen.git' into submodule path 'x' failed",
+                "fatal: repository 'https://github.com/RLovelett/eigen.git/' not found",
+            ),
+            "submodule-that-was-deleted",
+        ),
+    ],
+)
+def test_facts_choose_the_reason(lines: tuple[str, ...], name: str) -> None:
+    assert reason(*lines) == name
+
+
+def test_a_candidate_that_lacks_its_fact_is_not_left_over() -> None:
+    candidates = [
+        CauseCandidate("first", "a", "b", {"system": "macos"}),
+        CauseCandidate("second", "a", "b", {"known_project": "*"}),
+    ]
+    assert judge(candidates, {"system": "linux"}).answer is None

@@ -64,9 +64,14 @@ def find_project(module: str) -> ExtensionProject | None:
 def project_facts(_facts: Facts, situation: Situation) -> Iterator[Fact]:
     """Yield the project that a log names, as installers call it, and how it is installed again.
 
+    `target` is what pip is given: a repository or a folder, where the log shows that, else the name.
+
     A project that is not known is compiled again from its source on PyPI.
     """
     named = _named_project(situation)
+    source = situation.facts.get("source_target")
+    if source is not None:
+        yield Fact("target", source.value, "rules", basis=(source,))
     if named is None:
         return
     known = find_project(named.value)
@@ -79,7 +84,8 @@ def project_facts(_facts: Facts, situation: Situation) -> Iterator[Fact]:
         command = _fitting_command(known, situation.values())
         compiled = known.compiled or _COMPILE_AGAIN.format(name=name)
         yield Fact("known_project", name, "rules", basis=(named,))
-    yield Fact("distribution_name", name, "rules", basis=(named,))
+    if source is None:
+        yield Fact("target", name, "rules", basis=(named,))
     yield Fact("again", command, "rules", basis=(named,))
     # What is compiled from a repository has no prebuilt wheel to avoid.
     is_source = "git+" in command or "submodules/" in command

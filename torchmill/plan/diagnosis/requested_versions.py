@@ -12,6 +12,8 @@ from torchmill.config.release_lookup import newest_release
 from torchmill.config.versions import cuda_label, is_version
 from torchmill.plan.diagnosis.situation import Fact, Situation
 
+# How the tags of platforms begin for which wheels of a system are.
+_PLATFORMS = {"windows": "win", "macos": "macosx", "linux": "manylinux"}
 _NONE = "none"  # the value of "offered" where an installer saw no version at all
 # The Pythons that most packages have wheels for go first.
 _PYTHONS = ("3.11", "3.12", "3.10", "3.13", "3.9", "3.14", "3.8", "3.15", "3.7")
@@ -33,14 +35,18 @@ def request_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
         elif wanted > newest:
             fit = "newer"
         yield Fact("wanted_fit", fit, "rules", basis=basis)
+    if newest or situation.value("offered") == _NONE:
+        yield Fact("offers", "some" if newest else _NONE, "rules", basis=basis)
     yield from _bound_facts(situation)
     release = _wanted_torch(facts, situation)
     if release is None:
         return
     basis = situation.known("torch")
-    pythons = [python for python in release.pythons if not python.endswith("t")]
-    yield Fact("python_of_torch", pythons[-1], "rules", basis=basis)
-    label = _label_to_take(release, situation.value("wanted_label"))
+    python = _python_of(release, situation)
+    if python:
+        yield Fact("python_of_torch", python, "rules", basis=basis)
+    wanted_label = situation.value("wanted_label") or situation.value("wanted_index")
+    label = _label_to_take(release, wanted_label)
     if label:
         yield Fact("label_to_take", label, "rules", basis=situation.known("torch", "wanted_label"))
 
@@ -78,13 +84,34 @@ def _wanted_torch(facts: Facts, situation: Situation) -> Release | None:
     return None
 
 
+def _python_of(release: Release, situation: Situation) -> str:
+    """Return the newest Python that torch's release has wheels of for the system; "" if it has none.
+
+    Where the release is older than all that an installer saw, it is none that the log shows.
+    """
+    beginning = _PLATFORMS.get(situation.value("system") or "", "")
+    pythons: set[str] = set()
+    for platform, served in release.upstream.wheels.items():
+        if platform.startswith(beginning):
+            pythons.update(served)
+    known = [python for python in pythons or release.pythons if not python.endswith("t")]
+    here = situation.value("python")
+    if situation.value("oldest_offered") and here in known:
+        known.remove(here)
+    return max(known, key=Version, default="")
+
+
 def _label_to_take(release: Release, wanted: str | None) -> str:
     """Return the label that a release's wheels have: the wanted one, else the nearest; "" if none.
 
+    Without a wanted one it is that of the wheels on PyPI.
+
     Nearest is the newest CUDA that is not newer than the wanted one, else the oldest.
     """
-    if wanted is None or wanted == "cpu":
-        return wanted or ""
+    if wanted == "cpu":
+        return wanted
+    if wanted is None:
+        return cuda_label(release.cuda.pypi) if release.cuda.pypi else ""
     labels = [cuda_label(cuda) for cuda in sorted(release.cuda.official, key=Version)]
     if wanted in labels:
         return wanted

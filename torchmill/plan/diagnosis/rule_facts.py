@@ -421,6 +421,11 @@ def _family_facts(situation: Situation) -> Iterator[Fact]:
     if managers:
         manager = "dnf" if managers[0] == "yum" else managers[0]
         yield _computed(situation, "manager", manager, "distribution")
+        name, _, version = (situation.value("distribution") or "").partition(" ")
+        if version:
+            # NVIDIA's repositories are called so: "ubuntu2204", "debian12", "rhel9".
+            repository = f"{name}{version.replace('.', '')}"
+            yield _computed(situation, "nvidia_repository", repository, "distribution")
     elif situation.value("system") == "macos":
         yield _computed(situation, "manager", "brew", "system")
 
