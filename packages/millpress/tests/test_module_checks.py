@@ -7,6 +7,7 @@ from pathlib import Path
 import press_support.compiled_wheels as tiny
 import pytest
 from millpress import module_checks, verify_wheel, wheel_file
+from millpress.__main__ import main
 from press_support.expected_errors import refused
 from press_support.written_wheels import made
 
@@ -35,6 +36,27 @@ def test_an_extension_module_has_the_function_of_its_name(
     with wheel_file.open_wheel(wheel) as archive:
         clauses = list(module_checks.modules_without_entry(archive))
     assert [clause.startswith(f"{name} has no Py") for clause in clauses] == [True] * lacks
+
+
+@tiny.needs_compiler
+def test_modules_for_other_systems_are_said_not_to_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = tiny.shared("void PyInit__C(void) {}", tmp_path / "library.so")
+    mac_os = "tinytorch/_C.cpython-310-darwin.so"
+    windows = "tinytorch/_D.cp310-win_amd64.pyd"
+    modules = {
+        f"tinytorch/_C{SUFFIX}": library.read_bytes(),
+        mac_os: b"\xcf\xfa\xed\xfe",
+        windows: b"MZ",
+    }
+    wheel = made(tmp_path / "wheel", files=modules)
+    with wheel_file.open_wheel(wheel) as archive:
+        assert list(module_checks.unread_modules(archive)) == [mac_os, windows]
+    assert main(["verify", str(wheel)]) == 0
+    not_read, sound = capsys.readouterr().out.splitlines()
+    assert not_read == f"{wheel}: not read: 2 extension modules not in ELF, such as {mac_os}"
+    assert sound.startswith(f"{wheel}: sound")
 
 
 def test_a_module_whose_checksum_is_wrong_is_refused(tmp_path: Path) -> None:

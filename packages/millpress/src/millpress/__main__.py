@@ -8,9 +8,10 @@ from zipfile import ZipFile
 
 from millpress import metadata, record_file
 from millpress.errors import MillpressError
+from millpress.module_checks import unread_modules
 from millpress.repair import repair_wheel
 from millpress.verification import verify_wheel
-from millpress.wheel_file import format_tags, read_wheel
+from millpress.wheel_file import format_tags, open_wheel, read_wheel
 from millpress.wheel_writer import PackedWheel, pack_wheel
 
 FAILED = 1  # exit code: a wheel has problems, or the command could not do its work
@@ -67,8 +68,13 @@ def verify(options: argparse.Namespace) -> int:
             print(f"{path}: {problem}")
         if problems:
             exit_code = FAILED
-        else:
-            print(f"{path}: sound, sha256 {record_file.hash_file(path)}")
+            continue
+        with open_wheel(path) as archive:
+            unread = list(unread_modules(archive))
+        if unread:
+            modules = "extension module" if len(unread) == 1 else "extension modules"
+            print(f"{path}: not read: {len(unread)} {modules} not in ELF, such as {unread[0]}")
+        print(f"{path}: sound, sha256 {record_file.hash_file(path)}")
     return exit_code
 
 

@@ -85,8 +85,8 @@ def tag_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> It
 def modules_without_entry(archive: ZipFile) -> Iterator[str]:
     """Yield a clause for each extension module without its entry, the function an import calls.
 
-    A damaged ELF file gets a clause, too. Other files, such as modules for macOS and Windows, and
-    modules without an interpreter or a stable ABI in their names are not read. Raises
+    A damaged ELF file gets a clause, too. Modules in other files (`unread_modules`), and those
+    without an interpreter or a stable ABI in their names are not read. Raises
     BadZipFile for a member that cannot be extracted, which in a block of `open_wheel` becomes a
     WheelError, and OSError if the disk for temporary files is full.
     """
@@ -106,6 +106,19 @@ def modules_without_entry(archive: ZipFile) -> Iterator[str]:
                     yield f"{name} has no {entries[0]}: it is not an extension module of that name"
             except InputError as error:
                 yield str(error).replace(f"{folder}/", "")
+
+
+def unread_modules(archive: ZipFile) -> Iterator[str]:
+    """Yield the name of each extension module that is no ELF file: for macOS, or for Windows.
+
+    `modules_without_entry` says nothing of these. Raises BadZipFile for a damaged member.
+    """
+    for name in archive.namelist():
+        if EXTENSION_MODULE.search(name) is None:
+            continue
+        with archive.open(name) as member:
+            if member.read(len(elf.ELF_MAGIC)) != elf.ELF_MAGIC:
+                yield name
 
 
 def _entry_functions(module: str) -> list[str]:
