@@ -5,7 +5,7 @@ another torch: the wheel on PyPI, a wheel file, or an environment in which torch
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -19,9 +19,10 @@ from torchmill.config.release_lookup import find_release
 from torchmill.config.versions import cuda_label
 from torchmill.core.errors import ConfigError
 from torchmill.host.installed_packages import EnvironmentPackage
-from torchmill.plan import crossing, wheel_name
+from torchmill.plan import crossing, exposure, wheel_name
 from torchmill.plan.build_options import PYPI, Options
 from torchmill.plan.cell import Cell
+from torchmill.plan.rules import make_case, rule_matches
 
 _VARIANT = re.compile(r"cpu|cu[\d.]+")
 # On this system and machine, the wheels on PyPI have CUDA: that of the release's `cuda_pypi`.
@@ -72,7 +73,12 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
 
 def _built_label(facts: Facts, base_release: Release, build: Build, options: Options) -> str:
     """Return the local label, "+cu121", of the base's wheel if it is built with the same options."""
-    source = wheel_name.name_source(base_release, None, modified=False)
+    package = facts.packages[base_release.package]
+    base_build = replace(build, package=package.name, session=package.session)
+    case = make_case(facts, base_build, base_release)
+    matching = [rule for rule in package.rules if rule_matches(rule.when, case)]
+    rules = exposure.chosen_rules(matching, options.secure)
+    source = wheel_name.name_source(base_release, None, modified=exposure.has_unproven_fix(rules))
     return wheel_name.local_label(
         build,
         facts.arches[build.arch].system,

@@ -66,7 +66,8 @@ def compute_plan(
     provider = source.provider if source else "git"
     selection = cuda_toolkit.select_cuda(facts, cell, host, options, provider)
     rules = _rules_that_count(package, selection, options)
-    source_name = wheel_name.name_source(release, source, modified=bool(options.patches))
+    is_modified = bool(options.patches) or exposure.has_unproven_fix(rules)
+    source_name = wheel_name.name_source(release, source, modified=is_modified)
     processor = wheel_name.requested_processor(facts, build, options)
     if processor:
         rules.append(_processor_rule(processor))

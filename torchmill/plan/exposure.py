@@ -72,6 +72,11 @@ def chosen_rules(rules: Iterable[Rule], secure: SecureChoice) -> list[Rule]:
     return chosen
 
 
+def has_unproven_fix(rules: Iterable[Rule]) -> bool:
+    """Tell whether rules have patches against vulnerabilities that only `--secure all` applies."""
+    return any(rule.fixes and not rule.proven for rule in rules)
+
+
 def assess(
     facts: Facts, package: str, version: str, rules: Iterable[Rule], variables: Mapping[str, str]
 ) -> tuple[Exposure, ...]:

@@ -48,7 +48,8 @@ def name_source(release: Release, source: Source | None, *, modified: bool) -> S
     """Return the names by which a wheel and its documents call a source.
 
     `source` is None if it is not fetched yet: then it is named by the commit of the release, which
-    git would bring. `modified` tells whether the user patches the source.
+    git would bring. `modified` tells whether the user patches the source, also by patches of
+    build_configs/ that only an option applies.
     """
     return SourceName(
         commit=source.commit if source else release.proof.commit,
@@ -62,17 +63,18 @@ def _source_label(release: Release, source: Source | None, *, modified: bool) ->
     """Return the label of `--label git`; "" if nothing is known of the source.
 
     Examples are "git49444c3", "git49444c3.modified" and, without a proven commit,
-    "src1a2b3c4.unverified", modified or not.
+    "src1a2b3c4.unverified" and "src1a2b3c4.unverified.modified".
     """
     commit = source.commit if source else release.proof.commit
     if commit:
         label = f"git{commit[:_SHORT]}"
-        return f"{label}.{MODIFIED}" if modified else label
-    if source and source.contents:
+    elif source and source.contents:
         # A segment of digits alone would lose its leading zeros: the digest needs letters before
         # it. https://peps.python.org/pep-0440/#local-version-identifiers
-        return f"src{source.contents[:_SHORT]}.{_UNVERIFIED}"
-    return ""
+        label = f"src{source.contents[:_SHORT]}.{_UNVERIFIED}"
+    else:
+        return ""
+    return f"{label}.{MODIFIED}" if modified else label
 
 
 def _git_version(release: Release, source: Source | None, *, modified: bool) -> str | None:
@@ -81,13 +83,17 @@ def _git_version(release: Release, source: Source | None, *, modified: bool) -> 
     It is whole only if the files are the commit's. Else it is short and marked,
     "49444c3+unverified" or "49444c3+modified", so that no program takes it for a commit.
     """
-    if source and not source.commit:
-        declared = source.declared or release.proof.commit
-        return mark_commit(declared, _UNVERIFIED) if declared else None
-    commit = source.commit if source else release.proof.commit
+    is_unproven = source is not None and not source.commit
+    if source is None:
+        commit = release.proof.commit
+    else:
+        commit = source.commit or source.declared or release.proof.commit
     if not commit:
         return None
-    return mark_commit(commit, MODIFIED if modified else "")
+    marks = [_UNVERIFIED] if is_unproven else []
+    if modified:
+        marks.append(MODIFIED)
+    return mark_commit(commit, ".".join(marks))
 
 
 def mark_commit(commit: str, mark: str) -> str:
