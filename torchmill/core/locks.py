@@ -42,7 +42,7 @@ def hold_folder(folder: Path, seconds: float, message: str, code: str) -> Iterat
     Raises BusyError, with the message and code, if another run still holds it after `seconds`,
     HostError if it cannot be locked.
     """
-    lock = _try_lock(folder, seconds)
+    lock = _try_lock(folder / LOCK_FILE, seconds)
     if lock is None:
         holder = _describe_lock(folder / LOCK_FILE)
         raise BusyError(f"{message}{holder}", code=code)
@@ -58,15 +58,15 @@ def wait_for_folder(folder: Path, run: str, report: Callable[[str], None]) -> It
     `report` gets a line with the name of the other run. Raises InterruptedBuildError if the user
     interrupts the waiting, HostError if the folder cannot be locked.
     """
-    lock = _try_lock(folder)
+
+    def report_wait(holder: str) -> None:
+        report(
+            f"waiting for {read_holder(folder)}, which is building in the tree that both share "
+            f"({folder}){holder}"
+        )
+
     try:
-        if lock is None:
-            report(
-                f"waiting for {read_holder(folder)}, which is building in the tree that both share "
-                f"({folder}){_describe_lock(folder / LOCK_FILE)}"
-            )
-        while lock is None:
-            lock = _try_lock(folder, patience=_FOREVER)
+        lock = _wait_for_lock(folder / LOCK_FILE, report_wait)
     except KeyboardInterrupt:
         raise InterruptedBuildError(
             f"interrupted: {run} was waiting for {read_holder(folder)}; run the same command again",
@@ -84,12 +84,7 @@ def wait_for_file(lock_file: Path, report: Callable[[str], None]) -> Iterator[No
     If this process has to wait, `report` gets the end of a sentence about the holder, "" if it is
     unknown. Raises HostError if the file cannot be locked.
     """
-    lock = _try_lock_file(lock_file)
-    if lock is None:
-        report(_describe_lock(lock_file))
-    while lock is None:
-        lock = _try_lock_file(lock_file, patience=_FOREVER)
-    with lock:
+    with _wait_for_lock(lock_file, report):
         yield
 
 
@@ -199,12 +194,22 @@ def _stale_lock_cure(lock_file: Path) -> str:
     return f"; its disk has no locks: if process {process} of {machine} is gone, `{remove}`"
 
 
-def _try_lock(folder: Path, patience: float = 0.0) -> AbstractContextManager[object] | None:
-    """Take a folder's lock; see `_try_lock_file`."""
-    return _try_lock_file(folder / LOCK_FILE, patience)
+def _wait_for_lock(
+    lock_file: Path, report: Callable[[str], None]
+) -> AbstractContextManager[object]:
+    """Take the lock on a file when its holder has ended, and return what releases it.
+
+    `report` is that of `wait_for_file`. Raises HostError if the file cannot be locked.
+    """
+    lock = _try_lock(lock_file, patience=0)
+    if lock is None:
+        report(_describe_lock(lock_file))
+    while lock is None:
+        lock = _try_lock(lock_file, patience=_FOREVER)
+    return lock
 
 
-def _try_lock_file(lock_file: Path, patience: float = 0.0) -> AbstractContextManager[object] | None:
+def _try_lock(lock_file: Path, patience: float) -> AbstractContextManager[object] | None:
     """Take the lock on a file, which is made with its folder, and return what releases it.
 
     None if another run still holds it after `patience` seconds. Raises HostError if the folder
