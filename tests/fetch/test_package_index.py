@@ -34,6 +34,16 @@ def test_a_json_page_is_read() -> None:
     assert file.yanked
 
 
+def test_versions_are_those_of_wheels_and_source_archives() -> None:
+    index = Index()
+    for name in (NAME, "base-1.1.tar.gz", "base-1.2.0.exe", "base-extras-2.0.tar.gz", "base-x.zip"):
+        index.add(name, b"x")
+    with serving(index), requests.Session() as session:
+        files = project_files(session, index.url, "base")
+    versions = package_index.offered_versions(files, "base")
+    assert sorted(map(str, versions)) == ["1.0.0", "1.1"]
+
+
 def test_an_html_page_is_read() -> None:
     index = Index(json=False)
     index.add(NAME, b"x", **{"requires-python": ">=3.8,<4"})

@@ -4,14 +4,11 @@ import os
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from packaging.utils import InvalidSdistFilename, InvalidWheelFilename
-from packaging.utils import parse_sdist_filename as parse_sdist
-from packaging.utils import parse_wheel_filename as parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from torchmill.cell.context import BuildContext, create_context
@@ -369,22 +366,10 @@ def _ask_index(first: FirstBuild) -> dict[str, bool]:
                 files = package_index.project_files(session, index, name)
             except NetworkError:
                 continue
-            versions = {_version_of(file.name) for file in files}
-            try:
+            versions = package_index.offered_versions(files, name)
+            with suppress(InvalidVersion):
                 offered[name] = Version(first.requirements[name]) in versions
-            except InvalidVersion:
-                continue
     return offered
-
-
-def _version_of(file: str) -> Version | None:
-    """Return the version of a file of an index; None for a file of another kind."""
-    try:
-        if file.endswith(".whl"):
-            return parse_wheel(file)[1]
-        return parse_sdist(file)[1]
-    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
-        return None
 
 
 def _report_inputs(first: FirstBuild, reasons: Sequence[str], *, strict: bool) -> None:

@@ -16,7 +16,13 @@ from urllib.parse import parse_qsl, unquote, urldefrag, urljoin
 
 import requests
 import urllib3
-from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 from packaging.version import Version
 
 from torchmill.core import urls
@@ -140,6 +146,17 @@ def source_archives(
             name, version = parse_sdist_filename(file.name)
             if name == canonicalize_name(project):
                 yield version, file
+
+
+def offered_versions(files: Iterable[IndexFile], project: str) -> set[Version]:
+    """Return the versions of the wheels and source archives among a project's files."""
+    files = tuple(files)
+    versions = {version for version, _ in source_archives(files, project)}
+    for file in files:
+        with contextlib.suppress(InvalidWheelFilename):
+            _, version, _, _ = parse_wheel_filename(file.name)
+            versions.add(version)
+    return versions
 
 
 def _read_entries(entries: Iterable[Mapping[str, Any]], base: str) -> Iterator[IndexFile]:
