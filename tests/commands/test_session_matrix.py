@@ -11,17 +11,22 @@ from torchmill.core import stat_cache
 
 
 @pytest.mark.parametrize(
-    "changed_file", ["build_configs/rules.toml", "torchmill/commands/session_matrix.py"]
+    "changed_file",
+    [
+        "build_configs/runs.toml",
+        "build_configs/kinds/torch-extension.toml",
+        "torchmill/commands/session_matrix.py",
+    ],
 )
 def test_sessions_are_computed_again_if_facts_or_code_change(
     changed_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = tmp_path / "torchmill" / "commands" / "session_matrix.py"
-    facts = tmp_path / "build_configs" / "rules.toml"
-    for file in (module, facts):
-        file.parent.mkdir(parents=True)
+    file = tmp_path / changed_file
+    for path in (module, file):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     copyfile(session_matrix.__file__, module)
-    facts.touch()
     monkeypatch.setattr(session_matrix, "__file__", str(module))
     monkeypatch.setattr(stat_cache, "SETTLED_SECONDS", -60.0)  # files of this moment are settled
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -36,7 +41,7 @@ def test_sessions_are_computed_again_if_facts_or_code_change(
     for _ in range(2):
         session_matrix.list_sessions(tmp_path, "x86_64", None)
     assert len(computed) == 1
-    with (tmp_path / changed_file).open("a") as stream:
+    with file.open("a") as stream:
         stream.write("# changed\n")
     session_matrix.list_sessions(tmp_path, "x86_64", None)
     assert len(computed) == 2

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from torchmill.config.facts import Facts
     from torchmill.plan.cell import Cell
 
-FACT_FILES = ("*.toml", "packages/*.toml", "releases/*.toml")  # the files of facts
-# The folders whose modules decide which sessions there are; this module decides what is remembered.
-_CODE = ("config", "core", "plan")
-
 
 class MatrixSession(NamedTuple):
     """A cell that can be built, as nox lists it."""
@@ -53,24 +49,15 @@ class SessionList(NamedTuple):
 def list_sessions(root: Path, arch: str, tag: str | None) -> SessionList:
     """Return the sessions of a checkout on a machine, for the release with a tag or for all.
 
-    They are remembered in the user's cache for as long as the files of facts and code have the same
-    names, sizes and times. Raises ConfigError for broken facts, UnknownReleaseError for a tag that
+    They are remembered in the user's cache for as long as the facts, and the code that decides, are
+    the same. Raises ConfigError for broken facts, UnknownReleaseError for a tag that
     no release has.
     """
-    from torchmill.core.stat_cache import FileStat, StatCache, stat_file
+    from torchmill.config.facts_state import read_facts_state
+    from torchmill.core.stat_cache import StatCache, stat_file
 
     facts = facts_folder(root)
-    package = Path(__file__).parents[1]
-    files = [Path(__file__)]
-    for wing in _CODE:
-        files.extend((package / wing).glob("*.py"))
-    for pattern in FACT_FILES:
-        files.extend(facts.glob(pattern))
-    files.sort()
-    # The names are part of the state: no stat changes if a file is added or removed. Their time is
-    # 0, so that the cache regards them as settled.
-    names = FileStat(" ".join(map(str, files)), changed_ns=0)
-    states = [names, *map(stat_file, files)]
+    states = [read_facts_state(facts, "plan"), stat_file(__file__)]
     cache = StatCache(Layout.of_checkout(root).sessions_cache)
     key = f"{facts.absolute()} {arch} {tag}"
     text = cache.remember(key, states, lambda: _compute_sessions(root, arch, tag))

@@ -11,6 +11,7 @@
 - editions: pair the releases that a package's own file declares with releases of torch
 - facts: all facts of build_configs/ as one value
 - facts_reader: read build_configs/ into values; all problems are collected into one error
+- facts_state: the state of all files that decide the facts of a folder, as one stat
 - field_types: types of fields whose texts have a certain form; the reader of facts refuses any
   other
 - gpu: GPUs, their compute capabilities, and the machines that they come with

@@ -11,20 +11,17 @@ import hashlib
 import importlib
 import io
 import pickle
-import sys
 from pathlib import Path
 from typing import Any
 
-import packaging
-
 from torchmill.config.facts import Facts
+from torchmill.config.facts_state import read_facts_state
 from torchmill.core.atomic_writes import write_atomically
-from torchmill.core.paths import PACKAGE, Layout, facts_folder
-from torchmill.core.stat_cache import FileStat, StatCache, stat_file, stat_folder
+from torchmill.core.paths import Layout, facts_folder
+from torchmill.core.stat_cache import FileStat, StatCache
 
 _FACT_CLASSES = "torchmill.config."
 _OTHER_MODULES = frozenset({"packaging.specifiers", "packaging.version", "pathlib"})
-_SKIPPED = (".git", "__pycache__")
 _DIGEST_BYTES = 32
 
 
@@ -36,7 +33,7 @@ def load_facts(root: Path) -> Facts:
     """
     folder = facts_folder(root)
     layout = Layout.of_checkout(root)
-    state = _state_of(folder)
+    state = read_facts_state(folder)
     remembered = _read_remembered(layout.remembered_facts, state)
     if remembered is not None:
         return remembered
@@ -52,20 +49,6 @@ def load_facts(root: Path) -> Facts:
         with contextlib.suppress(OSError):
             write_atomically(layout.remembered_facts, _digest(state, content) + content)
     return facts
-
-
-def _state_of(folder: Path) -> FileStat:
-    """Return the stat of all that decides what facts a folder has: its files, our code, Python."""
-    parts = [
-        stat_folder(folder, _SKIPPED),
-        stat_folder(PACKAGE / "config", _SKIPPED),
-        stat_folder(PACKAGE / "core", _SKIPPED),
-    ]
-    library = stat_file(packaging.__file__)  # of whose classes versions and specifiers are
-    if library is not None:
-        parts.append(library)
-    texts = [str(folder), sys.version, *(part.text for part in parts)]
-    return FileStat("\n".join(texts), max(part.changed_ns for part in parts))
 
 
 def _digest(state: FileStat, content: bytes) -> bytes:
