@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.support.documents import assert_fits
 from tests.support.refusals import refused
 from torchmill.cell.containers.cross import container_layout
 from torchmill.commands.clean import command, in_use, stored
+from torchmill.commands.clean.checkout_items import find_home
 from torchmill.commands.clean.command import CleanOutcome
 from torchmill.commands.clean.items import StoredItem
 from torchmill.commands.clean.stored import StorageKind
@@ -123,6 +125,18 @@ def test_folders_that_were_written_for_others_are_shown_and_stay(
     assert [item.kind for item in items if item.find() != ()] == ["index", "channel", "images"]
     clean(tmp_path, small_facts, older="0s")
     assert all(path.is_file() for path in files)
+
+
+@pytest.mark.parametrize("container_arch", ["", "aarch64"])
+def test_the_build_of_a_bisection_is_locked(
+    tmp_path: Path, small_facts: Facts, container_arch: str
+) -> None:
+    layout = replace(things.layout(tmp_path), container_arch=container_arch)
+    home = replace(layout, root=layout.bisect / "home")
+    lock = things.write(home.trees / things.TREE / "lock", 0)
+    place = replace(things.place(tmp_path, small_facts), layout=layout)
+    (item,) = find_home(place, "bisect")
+    assert item.locks == (lock,)
 
 
 def test_builds_in_containers_are_shown_and_stay(tmp_path: Path, small_facts: Facts) -> None:

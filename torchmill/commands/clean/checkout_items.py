@@ -5,6 +5,7 @@ A tag is that of a release: the builds of a release are in a folder named by its
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -236,7 +237,8 @@ def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
     paths = list_contents(folder)
     if paths:
         # The cells that the command builds, in a home of its own, have their locks there.
-        inner_locks = folder.glob(f"home/.torchmill/*/*/*/{LOCK_FILE}")
+        home = replace(place.layout, root=folder / "home")
+        inner_locks = home.trees.glob(f"*/*/{LOCK_FILE}")
         yield stored(
             kind,
             kind,
