@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.refusals import refused
 from torchmill.fetch.source import tree
 
 
@@ -31,3 +32,13 @@ def test_a_file_that_vanishes_meanwhile_does_not_count(
     (tmp_path / "brief").unlink()
     monkeypatch.setattr(tree, "walk_tree", lambda _: entries)
     assert (tree.take_fingerprint(tmp_path), tree.digest_contents(tmp_path)) == before
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[build-system", b"build-system = 1", b"\xff", b"a = " + b"9" * 5000, b"a = " + b"[" * 5000],
+)
+def test_a_pyproject_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(content)
+    with refused("unreadable-pyproject"):
+        tree.read_build_backend(tmp_path)

@@ -213,7 +213,7 @@ def test_the_oldest_torch_is_what_bounds_name(bounds: str, oldest: str | None) -
     assert (str(version) if version else None) == oldest
 
 
-@pytest.mark.parametrize("text", ["[project", "a = 1\na = 2"])
+@pytest.mark.parametrize("text", ["[project", "a = 1\na = 2", "a = " + "9" * 5000])
 def test_a_broken_pyproject_is_a_finding(text: str) -> None:
     source = source_of({"pyproject.toml": text, "setup.py": SETUP})
     found = findings.find_in_texts(source.texts, source.script, source.metadata)

@@ -108,7 +108,7 @@ def _parse_toml(text: str) -> dict[str, Any] | None:
     """Return the values of a document; None if it is not valid TOML."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # ValueError: also for a number that is too long
         return None
 
 

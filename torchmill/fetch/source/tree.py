@@ -115,8 +115,9 @@ def read_build_backend(tree: Path) -> str | None:
         backend = document.get("build-system", {}).get("build-backend")
     except FileNotFoundError:
         return None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
-        # An AttributeError is raised if build-system is not a table.
+    except (ValueError, RecursionError, AttributeError) as error:
+        # An AttributeError is raised if build-system is not a table, a ValueError also for text
+        # that is not UTF-8, and for a number of thousands of digits.
         raise SourceError(
             f"{file} cannot be read ({error}): fetch the source from somewhere else",
             code="unreadable-pyproject",

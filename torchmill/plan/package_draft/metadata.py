@@ -109,7 +109,7 @@ def _read_pyproject(texts: SourceTexts) -> tuple[Mapping[str, Any], str]:
     """Return the content of pyproject.toml, and what is wrong with it."""
     try:
         return tomllib.loads(texts.text(PYPROJECT)), ""
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also for a number that is too long
         return {}, f"{PYPROJECT} cannot be read ({error})"
 
 
