@@ -108,8 +108,8 @@ def _template(*names: str) -> Schema:
     return _text(pattern, f"{{{names[0]}}}")
 
 
-def _range(bound: Schema) -> Schema:
-    return table({"low": Key(bound, True), "high": Key(bound, True)})
+def _range(low: Schema, high: Schema) -> Schema:
+    return table({"low": Key(low, True), "high": Key(high, True)})
 
 
 # Editors show a problem while a version is typed; the reader alone knows all of PEP 440.
@@ -117,8 +117,10 @@ _VERSION = _text(r"^\s*[vV]?[0-9]", "2.35")
 _BOUNDS = _text(r"^\s*$|^\s*(~=|==|!=|<=|>=|<|>)\s*[vV]?[0-9]", ">=1.8,<2")
 _BYTES = _text(r"^\s*[0-9]{1,20}(\.[0-9]+)?\s*([kKmMgGtT]?[iI]?[bB]|[kKmMgGtT])?\s*$", "2.2 GiB")
 _STRING: Schema = {"type": "string"}
-_NUMBER: Schema = {"type": "number"}
-_INTEGER: Schema = {"type": "integer"}
+_LARGEST = toml_reader.LARGEST_NUMBER
+_NUMBER: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": _LARGEST}
+_BOUND: Schema = {"type": "number", "minimum": 0, "maximum": _LARGEST}
+_INTEGER: Schema = {"type": "integer", "minimum": 0, "maximum": _LARGEST}
 
 
 def table(keys: Mapping[str, Key], description: str = "") -> Schema:
@@ -163,6 +165,9 @@ VALUES: dict[str, Schema] = {
     "str | None": _STRING,
     "Commit | None": _text(rf"^({toml_reader.COMMIT.pattern})?$", "0123456789" * 4),
     "Pythons": _texts(_text(rf"^{toml_reader.PYTHON.pattern}$", "3.10")) | {"minItems": 1},
+    "Capabilities": _texts(_text(rf"^({toml_reader.CAPABILITY.pattern})?$", "8.6")),
+    "Targets": _texts(_text(rf"^({toml_reader.TARGET.pattern})?$", "9.0a")),
+    "Requirements": _texts(_STRING),
     "PlatformTemplate": _template("glibc", "macos"),
     "VariantTemplate": _template("variant"),
     "InstallTemplate": _template(*toml_reader.INSTALL_NAMES),
@@ -170,8 +175,11 @@ VALUES: dict[str, Schema] = {
     "CompilerTemplate": _template("major"),
     "bool": {"type": "boolean"},
     "float": _NUMBER,
+    "Share": {**_NUMBER, "maximum": 1, "examples": [0.8]},
     "int": _INTEGER,
+    "Positive": {**_INTEGER, "minimum": 1},
     "Bytes": _BYTES,
+    "VersionText": _VERSION,
     "VersionText | None": _VERSION,
     "DateText | None": _text(r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", "2022-12-15"),
     "SpecifierSet": _BOUNDS,
@@ -183,8 +191,8 @@ VALUES: dict[str, Schema] = {
     "tuple[str, ...]": _texts(_STRING),
     "tuple[int, ...]": {"type": "array", "items": _INTEGER},
     "tuple[tuple[str, ...], ...]": {"type": "array", "items": _texts(_STRING)},
-    "CostRange": _range(_NUMBER),
-    "ByteRange": _range(_BYTES),
+    "CostRange": _range(_BOUND, _NUMBER),
+    "ByteRange": _range(_BYTES, _BYTES),
 }
 # Annotations whose reader takes an absent key for an empty value.
 _MAY_BE_ABSENT = {
@@ -444,7 +452,7 @@ def _release() -> Schema:
     official = of_class(Cuda, "capabilities", **lists)
     cuda = {
         "range": _optional(_BOUNDS, "toolkits that the sources take"),
-        "pypi": _optional(_STRING, "the toolkit of the wheels on PyPI"),
+        "pypi": _optional(_VERSION, "the toolkit of the wheels on PyPI"),
         "official": _optional(mapping(official, "toolkit -> facts about the official wheels")),
     }
     built_from = _texts(_STRING) | {"type": ["string", "object"]}
@@ -470,7 +478,10 @@ FILES: Mapping[str, Callable[[], Schema]] = {
     "causes": _causes,
     "conda": _conda,
     "gpu_hosts": lambda: _lists(board=of_class(Board)),
-    "gpus": lambda: _named(Capability, "name"),
+    "gpus": lambda: (
+        _named(Capability, "name")
+        | {"propertyNames": {"pattern": rf"^{toml_reader.CAPABILITY.pattern}$"}}
+    ),
     "images": _images,
     "indexes": lambda: _lists(wheels=of_class(OfferedWheels)),
     "kind": _kind,
@@ -488,7 +499,9 @@ FILES: Mapping[str, Callable[[], Schema]] = {
     "speed": lambda: of_class(SpeedTrial),
     "toolkit_parts": lambda: _named(ToolkitPart, "name"),
     "toolkit_sources": _toolkit_sources,
-    "toolkits": lambda: _named(Toolkit, "version", "variant"),
+    "toolkits": lambda: (
+        _named(Toolkit, "version", "variant") | {"propertyNames": {"pattern": _VERSION["pattern"]}}
+    ),
     "units": lambda: _lists(unit=of_class(KnownUnit)),
     "upstream_tests": lambda: mapping(tables(of_class(UpstreamTests)), "One list per package."),
     "vulnerabilities": _vulnerabilities,

@@ -318,6 +318,44 @@ def test_optional_files_may_be_missing(small_facts: Facts) -> None:
             "base.toml: ",  # invalid TOML: `rule` is defined twice
         ),
         ("toolkits.toml", '["10.2"]', '["10.2"', "toolkits.toml: "),
+        ("toolkits.toml", '["10.2"]', '["ten"]', "'ten' is not a version of CUDA"),
+        ("toolkits.toml", 'gcc = "<9"', 'gcc = "<9"\ndriver = "x"', "'driver' is 'x', expected a"),
+        (
+            "toolkits.toml",
+            '"3.7", "5.0", "6.0", "7.0", "7.5"]',
+            '"8.6+PTX"]',
+            "toolkits.toml: 10.2: 'capabilities' has '8.6+PTX', expected one such as '8.6' or",
+        ),
+        (
+            "packages/base.toml",
+            'requires = ["numpy<2"]',
+            'requires = ["numpy<<2"]',
+            "base.toml: rule 3: 'requires' has 'numpy<<2', which is not a requirement (PEP 508)",
+        ),
+        (
+            "packages/base.toml",
+            'memory_per_job = "2 GiB"',
+            'memory_per_job = "0 GiB"',
+            "'memory_per_job' is '0 GiB', expected bytes above 0",
+        ),
+        (
+            "releases/1.0.0.toml",
+            'source = "test"',
+            'source = "test"\nwheels = { win_amd64 = ["3.x"] }',
+            "1.0.0.toml: base: wheels: 'win_amd64' has '3.x', which is not a Python",
+        ),
+        (
+            "releases/1.0.0.toml",
+            'range = ">=10.2,<12"',
+            'range = ">=10.2,<12"\npypi = "new"',
+            "1.0.0.toml: base: cuda: 'pypi' is 'new', expected a version",
+        ),
+        (
+            "arches.toml",
+            'oldest_glibc = "2.5"',
+            'oldest_glibc = "old"',
+            "arches.toml: x86_64: 'oldest_glibc' is 'old', expected a version",
+        ),
         (
             "packages/base.toml",
             'requires = ["wheel", "numpy"]',
@@ -402,6 +440,32 @@ def test_optional_files_may_be_missing(small_facts: Facts) -> None:
             '"base"',
             '"bass"',
             "runs.toml: unknown package 'bass'; packages/ has addon, base",
+        ),
+        *(
+            ("runs.toml", "60", number, f"'wall_seconds' is {shown}, expected a number above 0")
+            for number, shown in (
+                ("0", "0"),
+                ("-60", "-60"),
+                ("nan", "nan"),
+                ("inf", "inf"),
+                ("1e300", "1e+300"),
+                ("1" + "0" * 400, "a number that is too large"),
+            )
+        ),
+        ("runs.toml", "60", "1" + "0" * 5000, "runs.toml: it has a number of thousands of digits"),
+        ("runs.toml", "60", "60\ncores = 0", "'cores' is 0, expected a whole number from 1"),
+        ("runs.toml", "60", "60\n[assumed]\nyears = 0", "'years' is 0, expected a number above 0"),
+        (
+            "runs.toml",
+            "60",
+            "60\n[assumed]\nscaling = 1.5",
+            "'scaling' is 1.5, expected a number above 0, at most 1",
+        ),
+        (
+            "runs.toml",
+            "60",
+            "60\n[assumed]\ntree = { low = 9.0, high = 3.5 }",
+            "runs.toml: assumed: tree: 'low' is 9, more than 'high', 3.5",
         ),
         ("runs.toml", '"job"', '"night"', "'scope' is 'night', expected one of compile, job"),
         (
@@ -499,6 +563,16 @@ def test_each_mistake_is_reported_with_its_place(
     write(configs, file, old, new)
     text = problems(configs)
     assert message in text
+
+
+def test_names_of_capabilities_are_numbers(configs: Path) -> None:
+    (configs / "gpus.toml").write_text('[x]\narchitecture = "Ampere"\ngpus = []\n')
+    (configs / "arch_names.toml").write_text(
+        '[[name]]\nname = "Ampere"\nrelease = ">=1"\nmeans = ["8.6", "9.0a"]\n'
+    )
+    text = problems(configs)
+    assert "gpus.toml: 'x' is no capability such as '8.6'" in text
+    assert "arch_names.toml: name 1: 'means' has '9.0a', expected one such as '8.6'" in text
 
 
 def test_all_problems_come_in_one_message(configs: Path) -> None:

@@ -6,6 +6,7 @@ another type: the reader and the schema must both refuse the document, or both t
 """
 
 import copy
+import math
 import re
 import subprocess
 import sys
@@ -90,7 +91,10 @@ NAMES: dict[str, Any] = {
 }
 # Names of tables that are not called "12.4".
 TABLES = {"arches": "x86_64", "release": "base", "upstream_tests": "base"}
-OTHER_VALUES: tuple[Any, ...] = (True, 3, 2.5, [], [True], {}, {"?": "?"}, "?")
+OTHER_VALUES: tuple[Any, ...] = (
+    *(True, 3, 2.5, 0, -1, math.inf, 10**400),
+    *([], [True], [-1], {}, {"?": "?"}, "?"),
+)
 # What only one of both refuses: (schema, key).
 ONLY_THE_READER = {
     ("arches", "x86_64"),  # other files name this machine
@@ -108,6 +112,10 @@ ONLY_THE_READER = {
     ("kind", "fixes"),
     ("vulnerabilities", "sources"),  # it needs one
     ("vulnerabilities", "affected"),  # it needs bounds
+    # It must not be above the other bound.
+    ("arches", "low"),
+    ("linking", "low"),
+    ("runs", "low"),
 }
 ONLY_THE_SCHEMA = {
     # A session reads the tests of its own package alone.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchmill.config.costs import CostRange
-from torchmill.config.field_types import PlatformTemplate, no_entries
+from torchmill.config.field_types import PlatformTemplate, VersionText, no_entries
 
 CPU = "cpu"  # the variant without CUDA
 # Variables of a build that change its speed, and not the wheel.
@@ -26,7 +26,7 @@ class Arch:
     # The same factor if cross compilers run natively under that emulation.
     crossed: CostRange | None = None
     # The oldest glibc that a platform tag for this machine can name, "2.17"; None: none is named.
-    oldest_glibc: str | None = None
+    oldest_glibc: VersionText | None = None
     # The option of gcc and clang that names a processor, "-march"; "": they are given none.
     cpu_option: str = ""
     # processor -> further flags for it, spelled as different compilers do; the first that works

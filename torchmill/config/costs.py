@@ -13,6 +13,7 @@ from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 
+from torchmill.config.field_types import Positive, Share
 from torchmill.core.units import Bytes, format_bytes
 
 Scope = Literal["compile", "job"]
@@ -56,8 +57,8 @@ class MeasuredRun:
     # The release of torch that an extension was built against; None: torch itself, or a package
     # that pairs with one torch only.
     torch: str | None = None
-    cores: int | None = None  # that the build could use
-    jobs: int | None = None  # compilers at a time; None: as many as cores
+    cores: Positive | None = None  # that the build could use
+    jobs: Positive | None = None  # compilers at a time; None: as many as cores
     cpu_seconds: float | None = None  # processor time of all compilers together
     wall_seconds: float | None = None  # from start to end
     peak: Bytes | None = None  # memory of the largest single compile
@@ -95,7 +96,7 @@ class Spread:
 class CostAssumptions:
     """The terms of an estimate that no run gives by itself; runs.toml argues for each of them."""
 
-    scaling: float  # n jobs do the work of n**scaling
+    scaling: Share  # n jobs do the work of n**scaling
     years: float  # a run that is so much older or newer has the weight 1/e, about a third
     # The time in which a build runs a single program: configure, link, pack, verify.
     serial_seconds: CostRange

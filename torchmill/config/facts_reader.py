@@ -42,9 +42,9 @@ from torchmill.config.link_facts import LinkFacts
 from torchmill.config.package_wheels import WheelSource
 from torchmill.config.parsed import ParsedSource
 from torchmill.config.rule import OfficialPart
-from torchmill.config.toml_reader import TomlTable, read_toml
+from torchmill.config.toml_reader import CAPABILITY, TomlTable, read_toml
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
-from torchmill.config.versions import cuda_label, version_key
+from torchmill.config.versions import cuda_label, is_version, version_key
 from torchmill.config.vulnerability import Vulnerability, VulnerabilityFacts, find_problems
 from torchmill.config.wheel_code import (
     FeatureLibrary,
@@ -196,7 +196,10 @@ def _read_everything(
 def _read_gpus(files: _FactsFolder) -> GpuFacts:
     """Return the facts about GPUs; capabilities are sorted by number, the lowest first."""
     arch_names = files.file("arch_names")
-    capabilities = _read_named(files.file("gpus"), Capability)
+    capabilities = list(_read_named(files.file("gpus"), Capability))
+    for capability in capabilities:
+        if not CAPABILITY.fullmatch(capability.name):
+            files.problems.append(f"gpus.toml: '{capability.name}' is no capability such as '8.6'")
     return GpuFacts(
         capabilities=tuple(
             sorted(capabilities, key=lambda capability: version_key(capability.name))
@@ -275,6 +278,8 @@ def _read_toolkits(file: TomlTable) -> tuple[Toolkit, ...]:
     """Return the CUDA toolkits, the oldest first."""
     toolkits: list[Toolkit] = []
     for version in sorted(file.data, key=version_key):
+        if not is_version(version):
+            file.note_problem(f"'{version}' is not a version of CUDA, such as '12.4'")
         variant = cuda_label(version)
         toolkits.append(file.table(version).read(Toolkit, version=version, variant=variant))
     return tuple(toolkits)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.field_types import no_entries
+from torchmill.config.field_types import Capabilities, no_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ArchName:
 
     name: str  # "Ampere", "Kepler+Tesla"
     release: SpecifierSet  # of torch
-    means: tuple[str, ...]  # "8.0", "8.6"
+    means: Capabilities  # "8.0", "8.6"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,13 @@ from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.field_types import CompilerTemplate, Pythons, no_entries
+from torchmill.config.field_types import (
+    CompilerTemplate,
+    Pythons,
+    Requirements,
+    VersionText,
+    no_entries,
+)
 
 SystemManager = Literal["apt", "dnf", "yum"]
 ArchiveKind = Literal["toolkit", "cudnn", "nccl", "python"]
@@ -27,11 +33,12 @@ class BaseImage:
     distribution: str  # ID in its /etc/os-release: "debian", "almalinux"; "": unknown
     version: str  # the beginning of its VERSION_ID: "12"
     manager: SystemManager  # of its packages
-    glibc: str | None = None  # the version of its C library
+    glibc: VersionText | None = None  # the version of its C library
     pythons: Pythons = ()  # that it has, or that its package manager can bring
     compiled: Pythons = ()  # that are compiled in it from the sources in archives.toml
-    toolkit: str | None = None  # the CUDA toolkit in /usr/local/cuda-<toolkit>
-    gcc: str | None = None  # the version of the compiler that it uses, at least the major one
+    toolkit: VersionText | None = None  # the CUDA toolkit in /usr/local/cuda-<toolkit>
+    # The version of the compiler that it uses, at least the major one.
+    gcc: VersionText | None = None
     compilers: tuple[str, ...] = ()  # further major versions of gcc that `manager` can bring
     compiler: CompilerTemplate = ""  # the package of each: "gcc-toolset-{major}-gcc-c++"
     lacks: tuple[str, ...] = ()  # packages that its archives do not have
@@ -56,7 +63,7 @@ class Companion:
     """Requirements to install together with a wheel, because its metadata lacks them."""
 
     release: SpecifierSet  # of torch
-    requires: tuple[str, ...]
+    requires: Requirements
     source: str
     package: str = ""  # only if this is installed too: "torchvision"; "": always
 
@@ -66,7 +73,7 @@ class Archive:
     """A file that a builder image downloads from its vendor."""
 
     kind: ArchiveKind  # what is in it
-    version: str  # "11.0.3", "8.0.5.39"; of a Python "3.5"
+    version: VersionText  # "11.0.3", "8.0.5.39"; of a Python "3.5"
     arches: tuple[str, ...]
     url: str
     cuda: str = ""  # the toolkit that it is for, "11.8"; "11" if it is for all of a major version

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from packaging.specifiers import SpecifierSet
 
 from torchmill.config.costs import ByteRange, CostRange
-from torchmill.config.field_types import no_entries
+from torchmill.config.field_types import Share, no_entries
 from torchmill.core.units import Bytes
 
 
@@ -37,7 +37,7 @@ class LinkFacts:
     """The facts that a relocation overflow is predicted from."""
 
     limit: Bytes  # that relative addresses reach: a library may not be larger
-    margin: float  # by which the weight of device code errs either way, as a share of it
+    margin: Share  # by which the weight of device code errs either way, as a share of it
     split: SpecifierSet  # releases that have BUILD_SPLIT_CUDA
     official_compression: Mapping[str, SpecifierSet] = no_entries()  # flag -> toolkits
     static: tuple[StaticLibrary, ...] = ()

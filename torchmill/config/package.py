@@ -8,7 +8,14 @@ from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.field_types import Commit, DateText, VersionTemplate, no_entries
+from torchmill.config.field_types import (
+    Capabilities,
+    Commit,
+    DateText,
+    Requirements,
+    VersionTemplate,
+    no_entries,
+)
 from torchmill.config.rule import Rule
 from torchmill.core.units import Bytes
 
@@ -77,7 +84,7 @@ class BuildSetup:
     version_variables: Mapping[str, VersionTemplate]
     memory_per_job: Bytes  # of the largest compile that was measured
     disk: Bytes  # that a build of it needs
-    kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
+    kit: Requirements = ()  # projects that its build needs, whatever the interpreter: "cmake"
     compilers: Launch = "cmake"  # how its build starts them
     off_spelling: OffSpelling = field(default_factory=OffSpelling)
     # Variables by which all its compilers get -g, and which its wheel does not quote; (): CFLAGS and
@@ -101,7 +108,7 @@ class PackageKernels:
     """The GPUs for which a package has kernels, whatever the toolkit makes code for."""
 
     capabilities: SpecifierSet | None = None  # of GPUs that it has kernels for; None: of all
-    chip_code: tuple[str, ...] = ()  # "9.0", if its kernels are empty unless compiled as "9.0a"
+    chip_code: Capabilities = ()  # "9.0", if its kernels are empty unless compiled as "9.0a"
 
 
 @dataclass(frozen=True, slots=True)

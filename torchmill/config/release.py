@@ -57,7 +57,7 @@ class UpstreamWheels:
     """The wheels of a release that upstream has built, and published on PyPI."""
 
     date: DateText | None = None  # of the first upload to PyPI: "2022-12-15"
-    wheels: Mapping[str, tuple[str, ...]] = no_entries()  # platform tag on PyPI -> Pythons
+    wheels: Mapping[str, Pythons] = no_entries()  # platform tag on PyPI -> Pythons
     # That the official Linux x86_64 builds were made with; their tag may name an older one.
     glibc: VersionText | None = None
     sizes: Mapping[str, int] = no_entries()  # library in the Linux x86_64 wheel -> bytes, unpacked

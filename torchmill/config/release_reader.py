@@ -144,9 +144,7 @@ def _read_toolkits(cuda: TomlTable, base: Release | None) -> CudaSupport:
     """Return the toolkits of a release; without a table they are those of its base."""
     if base is not None and not cuda.data:
         return base.cuda
-    return cuda.read(
-        CudaSupport, official=cuda.map("official", _read_cuda), pypi=cuda.optional("pypi")
-    )
+    return cuda.read(CudaSupport, official=cuda.map("official", _read_cuda))
 
 
 def _read_cuda(toolkits: TomlTable, version: str) -> Cuda:

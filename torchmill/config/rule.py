@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.field_types import DateText, VariantTemplate, no_entries
+from torchmill.config.field_types import (
+    DateText,
+    Positive,
+    Requirements,
+    VariantTemplate,
+    no_entries,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class Rule:
     conflict: bool = False  # the cell is impossible, for `reason`
     set: Mapping[str, str] = no_entries()
     append: Mapping[str, str] = no_entries()  # flags, joined to those of other rules and the user
-    requires: tuple[str, ...] = ()
+    requires: Requirements = ()
     # Requirements that pip installs with the wheel; {triton} is the version of that partner.
     installs: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()  # of the source, which are compiled: an empty one stops the build
@@ -58,7 +64,7 @@ class Rule:
     needs: Mapping[str, SpecifierSet] = no_entries()
     # tool -> bounds outside which nobody is known to have built it
     advises: Mapping[str, SpecifierSet] = no_entries()
-    cxx: int | None = None  # the C++ standard that the sources are written in
+    cxx: Positive | None = None  # the C++ standard that the sources are written in
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, Literal, TypeVar, get_args
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from torchmill.config.costs import CostRange
@@ -31,6 +32,9 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 VERSION_NAMES = ("version", "torch", "requires", "jobs")
 INSTALL_NAMES = ("file", "version", "release", "torch", "variant")
 ADDRESS_START = "https://"
+LARGEST_NUMBER = 10**15  # of anything; bytes of a petabyte, seconds of 30 million years
+CAPABILITY = re.compile(r"\d{1,3}\.\d", re.ASCII)
+TARGET = re.compile(rf"{CAPABILITY.pattern}[af]?", re.ASCII)
 WHEEL_NAME = re.compile(r"[^\s/\\-]+(-[^\s/\\-]+){4,}\.whl")
 
 
@@ -207,28 +211,62 @@ class TomlTable:
         return self.specifier(key) or SpecifierSet()
 
     def number(self, key: str) -> float:
-        """Take a number."""
-        return float(self.take(key, int | float, "a number") or 0)  # type: ignore[arg-type]
+        """Take a number above 0."""
+        return self._number_if(key, "a number above 0", lambda value: 0 < value <= LARGEST_NUMBER)
 
-    def count(self, key: str) -> int | None:
-        """Take a whole number."""
-        return self.take(key, int, "a whole number")
+    def bound(self, key: str) -> float:
+        """Take a number from 0, a bound of a range."""
+        return self._number_if(key, "a number from 0", lambda value: 0 <= value <= LARGEST_NUMBER)
+
+    def share(self, key: str) -> float:
+        """Take a number above 0 that is at most 1."""
+        return self._number_if(key, "a number above 0, at most 1", lambda value: 0 < value <= 1)
+
+    def _number_if(self, key: str, expected: str, is_fit: Callable[[float], bool]) -> float:
+        """Take a number for which `is_fit` is true, as it is never for "nan"; 0 for any other.
+
+        `expected` says in messages which numbers these are.
+        """
+        value: Any = self.take(key, int | float, expected)  # type: ignore[arg-type]
+        if value is None:
+            return 0.0
+        if is_fit(value):
+            return float(value)
+        self.note_problem(f"'{key}' is {_shorten(value)}, expected {expected}")
+        return 0.0
+
+    def count(self, key: str, least: int = 0) -> int | None:
+        """Take a whole number, by default one from 0."""
+        expected = f"a whole number from {least}"
+        value = self.take(key, int, expected)
+        if value is None or least <= value <= LARGEST_NUMBER:
+            return value
+        self.note_problem(f"'{key}' is {_shorten(value)}, expected {expected}")
+        return None
+
+    def positive(self, key: str) -> int | None:
+        """Take a whole number from 1."""
+        return self.count(key, least=1)
 
     def counts(self, key: str) -> tuple[int, ...]:
-        """Take a list of whole numbers."""
+        """Take a list of whole numbers from 0."""
         values = self.take(key, list, "a list of whole numbers") or []
         return tuple(self.element(key, value).count(key) or 0 for value in values)
 
     def size(self, key: str) -> int:
-        """Take a quantity of bytes, such as "2.2 GiB"."""
+        """Take a quantity of bytes above 0, such as "2.2 GiB"."""
         text = self.text(key)
         if not text:
             return 0
         try:
-            return parse_bytes(text)
+            size = parse_bytes(text)
         except ValueError as error:
             self.note_problem(f"'{key}': {error}")
             return 0
+        if not 0 < size <= LARGEST_NUMBER:
+            self.note_problem(f"'{key}' is '{text}', expected bytes above 0 and below 1000 TB")
+            return 0
+        return size
 
     def choice(self, key: str, choices: Collection[str]) -> str:
         """Take a string that is one of a few; any other is a problem, and is still returned."""
@@ -274,6 +312,13 @@ class TomlTable:
             self.note_problem(f"unknown key '{key}'{hint}")
 
 
+def _shorten(number: float) -> str:
+    """Return a number for a message, in words if it may have hundreds of digits."""
+    if isinstance(number, int) and abs(number) > LARGEST_NUMBER:
+        return "a number that is too large" if number > 0 else "a number that is too small"
+    return repr(number)
+
+
 def _is_template(text: str, names: Collection[str]) -> bool:
     """Tell whether all braces of a text stand around one of some names."""
     try:
@@ -312,6 +357,30 @@ def _template(*names: str) -> Reader:
     return lambda table, key: table.template(key, names)
 
 
+def _names(pattern: re.Pattern[str], expected: str) -> Reader:
+    """Return a reader of lists of strings that match a pattern; `expected` is for messages."""
+
+    def read(table: TomlTable, key: str) -> tuple[str, ...]:
+        names = table.texts(key)
+        for name in names:
+            if name and not pattern.fullmatch(name):
+                table.note_problem(f"'{key}' has '{name}', expected {expected}")
+        return names
+
+    return read
+
+
+def _requirements(table: TomlTable, key: str) -> tuple[str, ...]:
+    """Take a list of requirements (PEP 508); one that is none is a problem."""
+    requirements = table.texts(key)
+    for text in filter(None, requirements):
+        try:
+            Requirement(text)
+        except InvalidRequirement:
+            table.note_problem(f"'{key}' has '{text}', which is not a requirement (PEP 508)")
+    return requirements
+
+
 def _commands(table: TomlTable, key: str) -> tuple[tuple[str, ...], ...]:
     """Take a list of lists of strings, none of them empty."""
     commands = table.take(key, list, "a list of commands") or []
@@ -345,13 +414,21 @@ def _addresses(table: TomlTable, key: str) -> tuple[str, ...]:
 def _number_range(table: TomlTable, key: str) -> CostRange:
     """Take { low = 1.8, high = 7.3 }."""
     inner = table.table(key)
-    return inner.read(CostRange, low=inner.number("low"), high=inner.number("high"))
+    return _range_in_order(inner, inner.bound("low"), inner.number("high"))
 
 
 def _byte_range(table: TomlTable, key: str) -> CostRange:
     """Take { low = "0.9 GB", high = "1.5 GB" }."""
     inner = table.table(key)
-    return inner.read(CostRange, low=inner.size("low"), high=inner.size("high"))
+    return _range_in_order(inner, inner.size("low"), inner.size("high"))
+
+
+def _range_in_order(table: TomlTable, low: float, high: float) -> CostRange:
+    """Return a range with bounds that were read; bounds in the wrong order are a problem."""
+    # A bound that is missing or wrong is 0, and was reported.
+    if high and low > high:
+        table.note_problem(f"'low' is {low:g}, more than 'high', {high:g}")
+    return table.read(CostRange, low=low, high=high)
 
 
 # How a field is read, by its annotation; "… | None" as "…", unless it is listed. cattrs could do
@@ -362,6 +439,9 @@ READERS: dict[str, Reader] = {
     "str | None": TomlTable.optional,
     "Commit | None": TomlTable.commit,
     "Pythons": TomlTable.pythons,
+    "Capabilities": _names(CAPABILITY, "one such as '8.6'"),
+    "Targets": _names(TARGET, "one such as '8.6' or '9.0a'"),
+    "Requirements": _requirements,
     "PlatformTemplate": _template("glibc", "macos"),
     "VariantTemplate": _template("variant"),
     "InstallTemplate": _template(*INSTALL_NAMES),
@@ -369,8 +449,11 @@ READERS: dict[str, Reader] = {
     "CompilerTemplate": _template("major"),
     "bool": TomlTable.flag,
     "float": TomlTable.number,
+    "Share": TomlTable.share,
     "int": TomlTable.count,
+    "Positive": TomlTable.positive,
     "Bytes": TomlTable.size,
+    "VersionText": TomlTable.version,
     "VersionText | None": TomlTable.version,
     "DateText | None": TomlTable.date,
     "SpecifierSet": TomlTable.bounds,
@@ -461,6 +544,9 @@ def read_toml(
         problems.append(f"{path.name}: it is nested too deeply")
     except UnicodeDecodeError:
         problems.append(f"{path.name}: it is not UTF-8 text")
+    except ValueError:
+        # Python reads no number of so many digits (sys.get_int_max_str_digits).
+        problems.append(f"{path.name}: it has a number of thousands of digits")
     except OSError as error:
         problems.append(f"{path.name}: it cannot be read ({error.strerror})")
     return TomlTable(path.name, data, problems)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.field_types import VersionText
+from torchmill.config.field_types import Targets, VersionText
 from torchmill.core.units import Bytes
 
 ToolkitKind = Literal[
@@ -25,15 +25,15 @@ class Toolkit:
     arches: tuple[str, ...]
     gcc: SpecifierSet  # host compilers that nvcc takes
     clang: SpecifierSet  # the same
-    capabilities: tuple[str, ...]  # that it compiles for, oldest first: "5.0" … "9.0", "9.0a"
-    driver: str | None  # the oldest Linux driver that runs its code; None: not known
+    capabilities: Targets  # that it compiles for, oldest first: "5.0" … "9.0", "9.0a"
     source: str
-    deprecated: tuple[str, ...] = ()  # capabilities that it warns about
+    driver: VersionText | None = None  # the oldest Linux driver that runs its code; None: not known
+    deprecated: Targets = ()  # capabilities that it warns about
     driver_windows: VersionText | None = None  # the oldest Windows driver, as `driver`
     # The Linux driver that came with it: any older one may fail to compile the PTX that it makes.
     driver_ptx: VersionText | None = None
     # Capabilities of the Jetson boards that "aarch64" means for this toolkit; (): servers.
-    jetson: tuple[str, ...] = ()
+    jetson: Targets = ()
     msvc: SpecifierSet | None = None  # Visual Studio's compilers that nvcc takes; None: not known
     glibc: SpecifierSet | None = None  # C libraries whose headers nvcc takes; None: any so far
 

@@ -42,11 +42,11 @@ class _MeanWork(NamedTuple):
 
 
 class _WeightedRun(NamedTuple):
-    """The work of a release by one run, and the weight of the run in the mean."""
+    """The work of a release by one run, and the logarithm of the run's weight in the mean."""
 
     run: MeasuredRun
     seconds: float
-    weight: float
+    logarithm: float
 
 
 def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> CompileWork | None:
@@ -121,14 +121,16 @@ def _weighted_mean(
             scale = _size_ratio(facts, release, run_release)
         distance = _years_between(release, run_release) / assumed.years
         distance += abs(math.log(jobs / compilers_at_once(run)))
-        weighted.append(_WeightedRun(run, seconds * scale, math.exp(-distance)))
+        weighted.append(_WeightedRun(run, seconds * scale, -distance))
     if not weighted:
         return None
-    total_weight = sum(entry.weight for entry in weighted)
-    mean_logarithm = (
-        sum(entry.weight * math.log(entry.seconds) for entry in weighted) / total_weight
-    )
-    weighted.sort(key=lambda entry: entry.weight, reverse=True)
+    weighted.sort(key=lambda entry: entry.logarithm, reverse=True)
+    # Relative to the heaviest run: if all are many years apart, every weight is 0 in itself.
+    weights = [math.exp(entry.logarithm - weighted[0].logarithm) for entry in weighted]
+    total = 0.0
+    for entry, weight in zip(weighted, weights, strict=True):
+        total += weight * math.log(entry.seconds)
+    mean_logarithm = total / sum(weights)
     heaviest = tuple(entry.run for entry in weighted[:2])
     return _MeanWork(math.exp(mean_logarithm), heaviest)
 
