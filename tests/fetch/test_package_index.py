@@ -132,6 +132,12 @@ def test_nonsense_on_a_page_is_refused(attributes: dict[str, Any]) -> None:
         project_files(session, index.url, "base")
 
 
+def test_a_link_that_is_no_address_is_left_out() -> None:
+    page = '<a href="http://[bad/a-1.tar.gz">a</a> <a href="a-2.tar.gz">a</a>'
+    (file,) = package_index.parse_html_page(page, "https://index.example/a/")
+    assert file.url == "https://index.example/a/a-2.tar.gz"
+
+
 def test_a_page_of_very_many_tags_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(package_index, "MOST_TAGS", 10)
     link = '<a href="a-1.tar.gz">a</a>'

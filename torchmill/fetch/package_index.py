@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urldefrag, urljoin
+from urllib.parse import parse_qsl, unquote, urldefrag, urljoin, urlsplit
 
 import requests
 import urllib3
@@ -62,6 +62,7 @@ class IndexFile:
 def configured_index(environment: Mapping[str, str] = os.environ) -> str:
     """Return the URL of the index that pip uses on this machine; PyPI's if none is configured.
 
+    If PIP_INDEX_URL does not name it, pip is run, which takes about a second.
     Raises NetworkError if what is configured is not the URL of a server.
     """
     index = environment.get("PIP_INDEX_URL")
@@ -130,7 +131,7 @@ def _unreadable(index: str, project: str, reason: str, hint: str) -> NetworkErro
 def parse_html_page(html: str, url: str) -> tuple[IndexFile, ...]:
     """Return the files that a project's HTML page lists; `url` is the address of the page.
 
-    Raises NetworkError if the page has more than MOST_TAGS.
+    A link that is no URL is left out. Raises NetworkError if the page has more than MOST_TAGS.
     """
     page = _LinkCollector()
     page.feed(html)
@@ -140,7 +141,11 @@ def parse_html_page(html: str, url: str) -> tuple[IndexFile, ...]:
 def source_archives(
     files: Iterable[IndexFile], project: str
 ) -> Iterator[tuple[Version, IndexFile]]:
-    """Yield the source archives among a project's files, each with its version."""
+    """Yield the source archives among a project's files, each with its version.
+
+    They come in the order of `files`, withdrawn ones and pre-releases included. A version may have
+    several.
+    """
     for file in files:
         with contextlib.suppress(InvalidSdistFilename):
             name, version = parse_sdist_filename(file.name)
@@ -202,16 +207,20 @@ class _LinkCollector(HTMLParser):
         self._tags += 1
         if self._tags > MOST_TAGS:
             raise NetworkError(
-                f"a page of an index has more than {MOST_TAGS} tags, too many for such a page: give "
-                "another address",
+                f"a page of an index has more than {MOST_TAGS} tags, too many for such a page: "
+                "give another address",
                 code="page-too-large",
             )
         attributes = dict(attrs)
         link = attributes.get("href")
         if tag != "a" or not link:
             return
+        try:
+            path = urlsplit(link).path
+        except ValueError:  # http://[bad/
+            return
         entry = {
-            "filename": unquote(urldefrag(link).url.rpartition("/")[2]),
+            "filename": unquote(path.rpartition("/")[2]),
             "url": link,
             # The value of the attribute is the reason, and may be missing.
             "yanked": "data-yanked" in attributes,
