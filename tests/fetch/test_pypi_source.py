@@ -92,6 +92,13 @@ def test_the_archive_of_the_release_is_checked_and_unpacked(index: Index, place:
     assert {path.name for path in place.source("torch").iterdir()} == {"v2.1", "lock"}
 
 
+def test_of_several_archives_the_recorded_one_is_taken(index: Index, place: Layout) -> None:
+    digest = add(index, "torch-2.1.tar.gz", sdist("2.1"))
+    add(index, "torch-2.1.zip", b"another archive")
+    source = fetcher.fetch_source(make_request(sha256=digest), place, SilentProgress())
+    assert (source.archive, source.verified) == (digest, True)
+
+
 def test_digests_in_links_are_compared(index: Index, place: Layout) -> None:
     index.json = False
     content = sdist("2.1")

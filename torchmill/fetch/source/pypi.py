@@ -74,7 +74,12 @@ def _find_archive(request: SourceRequest) -> IndexFile:
             files = package_index.project_files(session, index, canonicalize_name(project))
     except NetworkError as error:
         raise NetworkError(f"{error}, or {request.alternatives()}", code=error.code) from None
-    archives = dict(package_index.source_archives(files, project))
+    archives: dict[Version, IndexFile] = {}
+    for listed_version, listed_file in package_index.source_archives(files, project):
+        # A version may have several archives, .tar.gz and .zip: the recorded one counts.
+        earlier = archives.get(listed_version)
+        if earlier is None or earlier.sha256 != recorded:
+            archives[listed_version] = listed_file
     file = archives.get(Version(version))  # as versions, 1.0 and 1.0.0 are equal
     if file is None:
         newest = sorted(archives, reverse=True)[:_LISTED_VERSIONS]
