@@ -25,6 +25,7 @@ from typing import IO, cast
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import SourceError, TorchmillError
 from torchmill.core.system_errors import is_of_system, report_unwritable
+from torchmill.fetch.source.git_command import is_commit
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -56,10 +57,11 @@ _NAME_ERRORS = {
 def unpack_archive(
     archive: Path, folder: Path, bar: ProgressBar, *, has_known_digest: bool = False
 ) -> str | None:
-    """Unpack an archive into `folder`, and return the commit that it names, or None.
+    """Unpack an archive as `folder`, and return the commit that it names, or None.
 
-    Archives made by `git archive` name their commit in a comment. If everything in the archive lies
-    in one folder, the content of that folder is moved to `folder`.
+    `folder` must not exist. After an error, what was unpacked before it stays beside `folder`, in
+    "NAME.root". Archives made by `git archive` name their commit in a comment. If everything in the
+    archive lies in one folder, that folder becomes `folder`.
 
     The checksums in the archive are compared. An archive without any is accepted only if the caller
     has compared its digest (`has_known_digest`). Raises SourceError for a damaged or hostile
@@ -70,15 +72,15 @@ def unpack_archive(
     root.mkdir(parents=True)
     with report_unwritable(folder), refuse_damage(archive):
         if archive.suffix == ".zip":
-            commit = _unzip(archive, root, bar)
+            comment = _unzip(archive, root, bar)
         else:
-            commit = _untar(archive, root, bar, has_known_digest=has_known_digest)
+            comment = _untar(archive, root, bar, has_known_digest=has_known_digest)
     entries = list(root.iterdir())
     has_one_folder = len(entries) == 1 and entries[0].is_dir() and not entries[0].is_symlink()
     top = entries[0] if has_one_folder else root
     top.rename(folder)
     shutil.rmtree(root, ignore_errors=True)
-    return commit
+    return comment if is_commit(comment) else None
 
 
 @contextlib.contextmanager
@@ -159,7 +161,7 @@ def _decompress(archive: Path, raw: IO[bytes], *, has_known_digest: bool) -> IO[
 
 
 def _untar(archive: Path, root: Path, bar: ProgressBar, *, has_known_digest: bool) -> str | None:
-    """Unpack a tar archive, compressed or not, and return the commit in its comment.
+    """Unpack a tar archive, compressed or not, and return its comment; None if it has none.
 
     tarfile takes a damaged header for the end of the archive, and then reads no further, so that
     the checksum behind a compressed stream is never compared. So the rest is read here. Raises
@@ -183,11 +185,11 @@ def _untar(archive: Path, root: Path, bar: ProgressBar, *, has_known_digest: boo
             pass
     if reader.content_end > end or reader.size < end + 2 * _BLOCK_BYTES:
         raise tarfile.ReadError("its end is missing, or not where it should be")
-    return tar.pax_headers.get("comment")  # `git archive` writes the commit there
+    return tar.pax_headers.get("comment")
 
 
 def _unzip(archive: Path, root: Path, bar: ProgressBar) -> str | None:
-    """Unpack a zip archive, and return its comment, in which git writes the commit."""
+    """Unpack a zip archive, and return its comment; None if it has none."""
     with zipfile.ZipFile(archive) as packed:
         infos = packed.infolist()
         for number, info in enumerate(infos, start=1):

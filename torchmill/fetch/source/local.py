@@ -24,7 +24,6 @@ from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
 from torchmill.fetch.source.git_command import (
     complaint_gist,
     git_folder,
-    is_commit,
     read_head,
     run_git,
 )
@@ -77,7 +76,8 @@ def origin_record(origin: str) -> dict[str, str | None]:
     """Return the record of an origin: its path or URL, and a state that differs after a change.
 
     The state of a file or folder is its size and times. That of a URL is a digest of the URL with
-    its password, because the password itself must not be stored.
+    its password, because the password itself must not be stored; that of a path that is missing is
+    a digest of it. Raises SourceError or ConfigError for a URL that `--from` cannot take.
     """
     path = _local_path(origin)
     shown_origin = str(path or hide_password(origin))
@@ -190,9 +190,8 @@ def _unpack(
             f"{name} has the sha256 {actual}, not {request.sha256} as given: get the right one",
             code="wrong-digest",
         )
-    commit = unpack_archive(archive, tree, bar, has_known_digest=bool(request.sha256))
+    declared = unpack_archive(archive, tree, bar, has_known_digest=bool(request.sha256))
     remove_repositories(tree)
-    declared = commit if is_commit(commit) else None
     if declared:
         reason = "the archive names a commit, and nothing proves it"
     else:
@@ -205,7 +204,7 @@ def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> tuple[str, Sourc
     """Copy a folder, and return its title and its proof.
 
     The copy has neither .git nor the files that git ignores, because products of an old build must
-    not become a part of a new one.
+    not become a part of a new one. Pipes, sockets and devices are left out, too.
     """
     commit, ignored = _inspect_folder(folder)
     done = 0
