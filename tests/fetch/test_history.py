@@ -54,7 +54,7 @@ def test_the_first_bad_commit_is_found_without_the_server(
         forge.folder.with_name("away")
     )  # git would fetch the files of the commit to show them
     bad = {forge.commits[f"n{number}"] for number in range(6, 10)}
-    history.start(forge.commits["n0"], forge.commits["n9"])
+    history.start(good=forge.commits["n0"], bad=forge.commits["n9"])
     tried = search(history, lambda commit: "bad" if commit in bad else "good")
     assert history.suspects() == [forge.commits["n6"]]
     assert {"n5", "n6"} <= {*tried}
@@ -63,7 +63,7 @@ def test_the_first_bad_commit_is_found_without_the_server(
 
 
 def test_the_number_of_remaining_commits_is_reported(history: CommitHistory, forge: Forge) -> None:
-    history.start(forge.commits["n0"], forge.commits["n9"])
+    history.start(good=forge.commits["n0"], bad=forge.commits["n9"])
     assert (
         history.next_step()[1] == "Bisecting: 4 revisions left to test after this (roughly 2 steps)"
     )
@@ -78,13 +78,13 @@ def test_skipped_commits_leave_several_suspects(history: CommitHistory, forge: F
             return "skip"
         return "bad" if commit in bad else "good"
 
-    history.start(forge.commits["n0"], forge.commits["n9"])
+    history.start(good=forge.commits["n0"], bad=forge.commits["n9"])
     search(history, verdict)
     assert history.suspects() == [forge.commits[name] for name in ("n7", "n6", "n5")]
 
 
 def test_a_merge_base_of_two_branches_is_tried_first(history: CommitHistory, forge: Forge) -> None:
-    history.start(forge.commits["v1"], forge.commits["n9"])
+    history.start(good=forge.commits["v1"], bad=forge.commits["n9"])
     commit, message = history.next_step()
     assert (commit, message) == (forge.commits["n2"], "Bisecting: a merge base must be tested")
     with refused("bisect-refused"):
@@ -94,7 +94,7 @@ def test_a_merge_base_of_two_branches_is_tried_first(history: CommitHistory, for
 def test_impossible_ends_are_refused(history: CommitHistory, forge: Forge) -> None:
     for good, bad in (("n5", "n5"), ("n9", "n5")):
         with refused("bisect-refused"):
-            history.start(forge.commits[good], forge.commits[bad])
+            history.start(good=forge.commits[good], bad=forge.commits[bad])
 
 
 def test_commits_are_found_by_tag_branch_and_short_id(history: CommitHistory, forge: Forge) -> None:

@@ -69,7 +69,7 @@ class CommitHistory:
         subject = output.partition("\n")[2]  # below a line "commit ID"
         return f"{commit} {subject.strip()}"
 
-    def start(self, good: str, bad: str) -> None:
+    def start(self, *, good: str, bad: str) -> None:
         """Begin a search between a good and a bad commit.
 
         Raises ConfigError if git sees that the bad commit does not come after the good one.
@@ -81,7 +81,8 @@ class CommitHistory:
     def next_step(self) -> tuple[str, str]:
         """Return the commit to try next, and git's line about the commits that remain.
 
-        Both are "" when the search has ended.
+        Both are "" when the search has ended: the first bad commit is known, or only commits that
+        were skipped are left.
         """
         output = self.bisect("next")
         if _ENDED.search(output):
