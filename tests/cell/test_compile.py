@@ -497,7 +497,8 @@ def test_too_little_memory_and_a_killed_compiler_are_told_and_cost_no_build(buil
 
 @long
 @pytest.mark.skipif(
-    not choose_sandbox(False, CompilerCache(), {}).prefix, reason="no namespaces here"
+    not choose_sandbox(CompilerCache(), {}, network_allowed=False).prefix,
+    reason="no namespaces here",
 )
 def test_a_build_has_no_network_until_it_is_asked_for(build: Build) -> None:
     for name in ("causes.toml", "known_names.toml"):

@@ -34,7 +34,7 @@ def willing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("willing")
 def test_the_first_way_that_works_is_taken() -> None:
     expected = Sandbox(("unshare", "--user", "--map-root-user", "--net", "--"))
-    assert choose_sandbox(False, CompilerCache(), {}) == expected
+    assert choose_sandbox(CompilerCache(), {}, network_allowed=False) == expected
 
 
 @pytest.mark.usefixtures("willing")
@@ -56,7 +56,7 @@ def test_the_first_way_that_works_is_taken() -> None:
 def test_what_needs_no_network_leaves_the_build_sealed(
     cache: CompilerCache, variables: dict[str, str]
 ) -> None:
-    assert choose_sandbox(False, cache, variables).prefix
+    assert choose_sandbox(cache, variables, network_allowed=False).prefix
 
 
 @pytest.mark.usefixtures("willing")
@@ -95,35 +95,35 @@ def test_what_needs_no_network_leaves_the_build_sealed(
 def test_what_needs_the_network_is_the_reason_to_leave_it(
     cache: CompilerCache, variables: dict[str, str], why: str
 ) -> None:
-    assert choose_sandbox(False, cache, variables) == Sandbox(why_open=why)
+    assert choose_sandbox(cache, variables, network_allowed=False) == Sandbox(why_open=why)
 
 
 def test_icecc_in_the_place_of_a_compiler_on_path_is_seen(willing: Path) -> None:
     unshare(willing, "exit 0")
-    assert choose_sandbox(False, CompilerCache(), {}).prefix
+    assert choose_sandbox(CompilerCache(), {}, network_allowed=False).prefix
     shutil.copy(willing / "unshare", willing / "icecc")
     (willing / "c++").symlink_to("icecc")
-    assert choose_sandbox(False, CompilerCache(), {}) == Sandbox(
+    assert choose_sandbox(CompilerCache(), {}, network_allowed=False) == Sandbox(
         why_open="icecc compiles on other machines"
     )
 
 
 def test_a_system_that_forbids_it_is_quoted(willing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unshare(willing, "echo 'unshare: unshare failed: Operation not permitted' >&2; exit 1")
-    assert choose_sandbox(False, CompilerCache(), {}).why_open.endswith(
+    assert choose_sandbox(CompilerCache(), {}, network_allowed=False).why_open.endswith(
         "unshare failed: Operation not permitted"
     )
     (willing / "unshare").unlink()
     monkeypatch.setenv("PATH", str(willing))
-    assert "only Linux" in choose_sandbox(False, CompilerCache(), {}).why_open
+    assert "only Linux" in choose_sandbox(CompilerCache(), {}, network_allowed=False).why_open
 
 
 def test_asking_for_the_network_goes_before_all() -> None:
-    assert choose_sandbox(True, SCCACHE, {}) == Sandbox(why_open="--network")
+    assert choose_sandbox(SCCACHE, {}, network_allowed=True) == Sandbox(why_open="--network")
 
 
 def test_nothing_answers_in_there() -> None:
-    prefix = choose_sandbox(False, CompilerCache(), {}).prefix
+    prefix = choose_sandbox(CompilerCache(), {}, network_allowed=False).prefix
     if not prefix:
         pytest.skip("this system gives no namespaces")
     call = (

@@ -104,7 +104,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
         variables = share.request_share(context, compilers)
         line.expect(share.pace_by_costs(context))
         cpu_before = _children_cpu_seconds()
-        sandbox = choose_sandbox(context.options.network, cache, variables)
+        sandbox = choose_sandbox(cache, variables, network_allowed=context.options.network)
         if sandbox.why_open and not context.options.network:
             line.note(
                 f"the build has the network ({sandbox.why_open}): what it downloads is not recorded"

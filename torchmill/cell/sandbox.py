@@ -40,21 +40,23 @@ class Sandbox:
     why_open: str = ""  # the reason why it has the network; "" if it has none
 
 
-def choose_sandbox(allowed: bool, cache: CompilerCache, variables: Mapping[str, str]) -> Sandbox:
+def choose_sandbox(
+    cache: CompilerCache, variables: Mapping[str, str], *, network_allowed: bool
+) -> Sandbox:
     """Return the sandbox of a build.
 
-    `allowed` is the user's --network, and `variables` are the environment of the build.
+    `variables` are the environment of the build, and `network_allowed` is the user's --network.
     """
-    if allowed:
+    if network_allowed:
         return Sandbox(why_open="--network")
     need = _network_need(cache, variables)
     if need:
         return Sandbox(why_open=need)
-    return cut_off_network()
+    return find_sandbox()
 
 
-def cut_off_network() -> Sandbox:
-    """Return the sandbox of a program that needs no network, which is tried first.
+def find_sandbox() -> Sandbox:
+    """Return the sandbox of a program that needs no network, after a trial with another program.
 
     Where `unshare` is missing or refused, the program keeps the network, and `why_open` says why.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from torchmill.cell.dry_run import DryEnvironment, DryTorch
-from torchmill.cell.sandbox import cut_off_network
+from torchmill.cell.sandbox import find_sandbox
 from torchmill.commands.add import draft_trial
 from torchmill.commands.add.source_files import read_unpacked
 from torchmill.commands.add.trial_runs import run_dry
@@ -207,7 +207,7 @@ def _environment(
     return DryEnvironment(
         folder=folder,
         torch=dry_torch,
-        sandbox=cut_off_network(),
+        sandbox=find_sandbox(),
         cuda=version or cuda,
         toolkit=home,
         capability=_CAPABILITY,
