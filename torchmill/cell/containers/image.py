@@ -88,7 +88,7 @@ def system_image(
 
     Of several, an image that lacks the fewest of `pythons` is taken, and of those an image whose
     default gcc is in bounds. `suite` is the beginning of its tag, "trixie". Raises ConfigError if
-    the facts have no image for the architecture, or no image with such a gcc.
+    the facts have no image for the architecture, or none with such a gcc and tag.
     """
     fitting = []
     for image in _list_images(images, "system", arch):
@@ -111,17 +111,23 @@ def system_image(
     return min(fitting, key=rank)
 
 
-def python_image(images: ImageFacts, arch: str, python: str, *, given: bool = False) -> BaseImage:
+def expected_python_image(images: ImageFacts, arch: str, python: str) -> BaseImage:
+    """Return what is expected of an image with a version of Python that the user names.
+
+    That is everything that the facts say of their first image of Python, except for the Python and
+    the digest. Raises ConfigError if the facts have no image of Python for the architecture.
+    """
+    first = _list_images(images, "python", arch)[0]
+    return replace(first, pythons=(python, *first.pythons[1:]), digest="")
+
+
+def python_image(images: ImageFacts, arch: str, python: str) -> BaseImage:
     """Return the official image of a version of Python.
 
-    If the user names another image (`given`), this returns what is expected of it: everything that
-    the facts say of their first image of Python, except for the Python and the digest. Raises
-    ConfigError, which lists the Pythons that have an image, if the facts have none for this one.
+    Raises ConfigError, which lists the Pythons that have an image, if the facts have none for this
+    one.
     """
     candidates = _list_images(images, "python", arch)
-    if given:
-        first = candidates[0]
-        return replace(first, pythons=(python, *first.pythons[1:]), digest="")
     for image in candidates:
         if image.pythons[:1] == (python,):
             return image

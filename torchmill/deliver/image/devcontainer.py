@@ -24,10 +24,12 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     """
     images = facts.images
     python = request.pythons[0]
-    expected_base = image.python_image(images, request.arch, python, given=bool(request.base))
-    base = expected_base
     if request.base:
+        expected_base = image.expected_python_image(images, request.arch, python)
         base = image.user_image(images, request.base, expected_base)
+    else:
+        expected_base = image.python_image(images, request.arch, python)
+        base = expected_base
     pythons = plan_pythons(facts, base, (python,))
     if pythons.suite not in base.pythons:
         raise ConfigError(

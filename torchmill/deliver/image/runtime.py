@@ -55,10 +55,11 @@ def runtime_recipe(
     """
     images = facts.images
     python = request.pythons[0]
-    expected_base = image.python_image(images, request.arch, python, given=bool(request.base))
-    base = expected_base
     if request.base:
+        expected_base = image.expected_python_image(images, request.arch, python)
         base = image.user_image(images, request.base, expected_base)
+    else:
+        base = image.python_image(images, request.arch, python)
     for wheel in wheels:
         _require_glibc(wheel, base, request.arch)
     # The package in "torch-1.13.1+cpu-cp310-….whl" and in "torch==1.13.1+cpu" is "torch".
