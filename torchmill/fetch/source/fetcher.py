@@ -108,7 +108,10 @@ def _intact_record(slot: SourceDir, cache: StatCache) -> FetchRecord | None:
 
 
 def _satisfies(record: FetchRecord, request: SourceRequest) -> bool:
-    """Tell whether a fetched tree certainly satisfies a request; no host is asked."""
+    """Tell whether a fetched tree certainly satisfies a request; no host is asked.
+
+    A request that names neither an origin nor a mirror is satisfied by a tree from anywhere.
+    """
     source = record.source
     if not _has_requested_commit(record, request):
         return False

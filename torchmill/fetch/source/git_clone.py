@@ -324,7 +324,10 @@ def _bring_submodule(submodule: Submodule, transport: GitTransport) -> tuple[Sub
 
 
 def _check_out(repository: GitCheckout, commit: str, run: RunGit) -> None:
-    """Put the files of `commit` into the work tree, unless an earlier try has done so."""
+    """Put the files of `commit` into the work tree, unless an earlier try has done so.
+
+    Files that an earlier try has left, and that `commit` does not have, are removed.
+    """
     # git writes the index during a checkout, and HEAD at its end.
     is_resumed = (repository.folder / "index").exists()
     if is_resumed and git_command.read_head(repository.worktree) == commit:

@@ -213,12 +213,14 @@ def mirror_candidates(url: str, mirror: str | None) -> tuple[str, ...]:
     """Return the addresses to try in turn for a repository.
 
     Without a mirror that is its own one, by https if it is on GitHub. In a mirror,
-    https://host/OWNER/NAME(.git) is MIRROR/OWNER/NAME.git or MIRROR/NAME.git. Raises SourceError
-    for a protocol that could run commands or cannot be trusted.
+    https://host/OWNER/NAME(.git) is MIRROR/OWNER/NAME.git or MIRROR/NAME.git, and only these are
+    returned. Raises SourceError for a protocol that could run commands or cannot be trusted, and
+    with a mirror for a URL whose end is no name of a repository.
     """
     if mirror is None:
         return (require_allowed_url(_RETIRED.sub("https://github.com/", url)),)
-    # A file of facts may hold a NUL, which no path can have: it is refused as any control character.
+    # A file of facts may hold a NUL, which no path can have: it is refused as any control
+    # character.
     if "://" in mirror or "::" in mirror or "\0" in mirror or SCP_URL.match(mirror):
         base = require_allowed_url(mirror).rstrip("/")
     else:
@@ -255,7 +257,10 @@ def require_allowed_url(url: str) -> str:
 
 
 def git_folder(tree: Path) -> Path | None:
-    """Return the git folder of a work tree; None if it has none."""
+    """Return the git folder of a work tree; None if it has none.
+
+    A folder that a file .git names is returned also if it is missing.
+    """
     path = tree / ".git"
     if path.is_dir():
         return path
@@ -303,7 +308,8 @@ def read_submodule_pins(repository: GitCheckout) -> dict[str, tuple[str, str]]:
     """Return the submodules of the commit that is checked out: name and commit, by path, sorted.
 
     A submodule that .gitmodules does not list has no URL, and is left out. Raises SourceError for a
-    name that would lead out of the git folder.
+    name that would lead out of the git folder, and if .gitmodules cannot be read; CommandError if
+    git fails otherwise.
     """
     commits = {}
     for entry in repository.git("ls-tree", "-r", "-z", "HEAD").split("\0"):

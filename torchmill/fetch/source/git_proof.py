@@ -81,9 +81,10 @@ def find_differences(
 ) -> Iterator[Difference]:
     """Yield the differences between a work tree and a commit, submodules included.
 
-    If there are none, the files of the tree are proven to be those of the commit. Empty folders do
-    not count, because git does not record them. If `submodules` is given, the path and the pinned
-    commit of each submodule are written into it as soon as its comparison begins.
+    That a repository is missing, damaged or forged is a difference, too. If there are none, the
+    files of the tree are proven to be those of the commit. Empty folders do not count, because git
+    does not record them. If `submodules` is given, the path and the pinned commit of each submodule
+    are written into it as soon as its comparison begins.
     """
     compared = {} if submodules is None else submodules
     yield from _compare(tree, "", commit, repository_of, compared)

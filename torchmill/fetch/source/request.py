@@ -110,8 +110,8 @@ def source_requests(
     """Return a request for the source of each release.
 
     The options come from the command line; "" is an option that was not given. A package without
-    a git repository comes from PyPI unless `origin` names another place. Raises ConfigError if a
-    ref or a digest is given for several packages.
+    a git repository comes from PyPI unless `origin` names another place, and its request has no
+    mirror. Raises ConfigError if a ref or a digest is given for several packages.
     """
     if (sha256 or ref) and len(releases) > 1:
         mistake = "--sha256 is for one archive" if sha256 else "--ref names a commit of one package"

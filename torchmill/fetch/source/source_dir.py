@@ -118,9 +118,10 @@ class SourceDir:
     ) -> Source:
         """Move the folder `finished`, which has the complete tree, into place; return the source.
 
-        An earlier tree is replaced, and what unfinished fetches have left is deleted. `origin` says
-        in messages where the source comes from. `requested` is the record of how the source was
-        requested; by default, the ref and origin of the request.
+        All its files get the time of this moment. An earlier tree is replaced, and what unfinished
+        fetches have left is deleted. `origin` says in messages where the source comes from.
+        `requested` is the record of how the source was requested; by default, the ref and origin of
+        the request. Raises SourceError if the tree's pyproject.toml is not valid TOML.
         """
         tree = finished / "tree"
         _set_one_date(tree)

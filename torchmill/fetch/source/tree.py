@@ -46,7 +46,8 @@ def walk_tree(tree: Path) -> Iterator[os.DirEntry[str]]:
 def take_fingerprint(tree: Path) -> TreeFingerprint:
     """Return the fingerprint of a tree; git's own files are left out.
 
-    A file that is deleted while the tree is read does not count.
+    A file that is deleted while the tree is read does not count. A tree that is missing has no
+    files.
     """
     files = 0
     newest = 0

@@ -70,7 +70,8 @@ def verify_source(source: Source, cache: StatCache, *, allow_ignored: bool = Fal
     destroy them. A build does not allow them, because it would compile them.
 
     A tree that looks as it did at its last full check is not read again: its files have the same
-    inodes, sizes and times, and one of these times (ctime) cannot be set by any program.
+    inodes, sizes and times, and one of these times (ctime) cannot be set by any program. The caller
+    saves the cache.
     """
     tree_stat = stat_folder(source.path)
     key = f"{source.path}{os.sep}"  # ends with a separator, unlike the keys of files
@@ -121,7 +122,10 @@ def load_examined_source(layout: Layout, package: str, tag: str, cache: StatCach
 
 
 def touched_since_check(folder: Path) -> bool:
-    """Tell whether a file of the source in `folder` may have been touched after its record."""
+    """Tell whether a file of the source in `folder` may have been touched after its record.
+
+    Raises FileNotFoundError if there is no record.
+    """
     record_ns = (folder / RECORD).stat().st_mtime_ns
     if record_ns > time.time_ns():
         return True  # the clock was set back: a file that is written now is older than the record
@@ -143,7 +147,8 @@ def moved_clause(source: Source) -> str | None:
     """Return a clause that says which repository of a git tree is not at the fetched commit.
 
     None if the tree and its submodules all are, and for trees without git. Raises SourceError if
-    git refuses to work in the tree because it belongs to another user.
+    git refuses to work in the tree because it belongs to another user, FileNotFoundError if the
+    tree is missing.
     """
     if source.provider != "git":
         return None
@@ -170,7 +175,8 @@ def refuse_changes(record: FetchRecord) -> TreeFingerprint:
     """Return the fingerprint of the tree now, if nobody has changed the files.
 
     A tree that is missing is none that was changed, and a git tree at another commit is reported by
-    `moved_clause`. Raises SourceError, with the names of the files, if somebody has changed them.
+    `moved_clause`. Of a git tree, files that git ignores or is told to overlook do not count.
+    Raises SourceError, with the names of the files, if somebody has changed them.
     """
     tree = record.source.path
     recorded = record.fingerprint

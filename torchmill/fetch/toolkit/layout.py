@@ -66,8 +66,8 @@ def placer(table: str, arch: str = "") -> Place:
 def place_files(root: Path, home: Path, place: Place) -> None:
     """Move the files of an unpacked package from the folder `root` to their places in `home`.
 
-    A symbolic link is made anew, from its own place to the place of its target. It is left out if
-    its target has no place.
+    A file replaces another one at its place. A symbolic link is made anew, from its own place to
+    the place of its target. It is left out if its target has no place, or if its own is taken.
     """
     paths = []
     for folder, folders, files in os.walk(root):
@@ -138,7 +138,10 @@ def add_driver_stub(home: Path, arch: str) -> None:
 
 
 def _find_c_compiler(arch: str) -> str:
-    """Return the path of a C compiler that makes code for an arch. Raises HostError if none does."""
+    """Return the path of a C compiler that makes code for an arch. Raises HostError if none does.
+
+    For an arch that this machine's builds cannot be crossed for, it is the machine's own compiler.
+    """
     names: tuple[str, ...] = _C_COMPILERS
     missing = "gcc"
     if arch != native_arch() and arch in crossed_arches():

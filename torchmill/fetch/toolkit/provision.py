@@ -251,7 +251,10 @@ def require_running_nvcc(home: Path, version: str, run: RunProgram, cure: str) -
 
 
 def nvcc_mismatch(home: Path, version: str, run: RunProgram) -> str:
-    """Return "" if the nvcc in `home` runs here and is of a version; otherwise its output."""
+    """Return "" if the nvcc in `home` runs here and is of a version; otherwise its output.
+
+    The output is in one line, and "nothing" if it printed none.
+    """
     output = run([str(home / "bin/nvcc"), "--version"])
     if parse_tool_version("nvcc", output) == version:
         return ""
