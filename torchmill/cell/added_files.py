@@ -21,7 +21,8 @@ _LEFT_ALONE = (".git", "__pycache__")  # written by git and by whatever Python l
 def find_added_files(tree: BuildTree, source: Path) -> list[str]:
     """Return the files that somebody added to a tree of `source`, as paths in it.
 
-    Files that the last build left there are not among them.
+    Files that the last build left there are not among them, nor any below build/, .git, __pycache__
+    or an .egg-info. A tree in which no build began has none.
     """
     record = load_object(_record_file(tree))
     made = record.get("made")

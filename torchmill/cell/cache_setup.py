@@ -22,8 +22,9 @@ from torchmill.toolchain.remote_cache import RemoteCache
 def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) -> CompilerCache:
     """Return the compiler cache of the build; features that it has to do without are noted.
 
-    Raises ConfigError if the user names a shared cache wrongly, HostError if parts need another
-    ccache.
+    An sccache that is needed and missing is installed in the user's cache. The folder of `--parts`
+    is made if the build writes a part. Raises ConfigError if the user names a shared cache wrongly,
+    HostError if parts need another ccache.
     """
     layout = context.layout
     variables = context.plan.variables

@@ -22,7 +22,8 @@ def build_environment(context: BuildContext, tool_variables: Mapping[str, str]) 
 
     The plan's variables win over those of the user's shell, of which only listed ones get through.
     `tool_variables` are those of the compiler cache and the gate. Both others win over them, so
-    that a cache which the user has set up stays in use.
+    that a cache which the user has set up stays in use. Folders of links may be made in the tree
+    (`visible_path`).
     """
     shell = shell_seal.passed_variables(os.environ, passing_patterns(context.plan))
     places = {**context.placeholders, "PATH": visible_path(context)}

@@ -77,7 +77,7 @@ def find_shared_trees(trees: Path, family: str) -> Iterator[Path]:
 
 
 def copy_source(tree: BuildTree, source: Source) -> None:
-    """Make a fresh copy of the source in a tree.
+    """Make a fresh copy of the source in a tree, with its repository, in place of an earlier copy.
 
     The records of what was in the tree before are deleted first: a copy that is interrupted has no
     key, and is made anew by the next run.

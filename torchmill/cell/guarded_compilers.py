@@ -39,7 +39,8 @@ def prepare_compiler_environment(
 
     This writes stand-ins into the tree, and starts a server of sccache if that is the cache. Leaks
     are noted, and so are features that the compiler cache has to do without. If there are no leaks,
-    MAX_JOBS is raised above the plan's number, because the guard limits how many compilers run.
+    MAX_JOBS is raised above the plan's number, because the guard limits how many compilers run. If
+    the guard has no gate, nothing of this is done, and the environment is returned.
     """
     if guard.gate is None:
         # Without a guard to end the compilers if this process is killed, the reaper does. It finds

@@ -118,11 +118,11 @@ def read_external_inputs(
 ) -> dict[str, str]:
     """Return the files that builds below `source` read, with the digests of their contents.
 
-    Files below `own_folders` (the tree, an environment) are left out. `began` is when the build
-    began, in seconds since 1970. A file that changed later may have been read before that: its
-    digest is UNKNOWN. If there is no record of ninja's, as with setuptools alone, the result has
-    the folders of the system's headers instead, each with a "/" at its end. If a record cannot be
-    read, the result has one entry, which always counts as changed.
+    Files below `own_folders` (the tree, an environment), and those that are gone, are left out.
+    `began` is when the build began, in seconds since 1970. A file that changed later may have been
+    read before that: its digest is UNKNOWN. If there is no record of ninja's, as with setuptools
+    alone, the result has the folders of the system's headers instead, each with a "/" at its end.
+    If a record cannot be read, the result has one entry, which always counts as changed.
     """
     logs = sorted(source.glob("build/**/.ninja_deps"))
     began_ns = began * _NANOSECONDS

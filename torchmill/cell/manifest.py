@@ -78,7 +78,8 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
 def recorded_git_version(context: BuildContext, stages: StageLog) -> str | None:
     """Return the commit that the wheel's version module names, with a mark if files were edited.
 
-    If nobody edited files in the tree, this is the plan's commit, which has a mark for patches.
+    If nobody edited files in the tree, this is the plan's commit, which has a mark for patches;
+    None if the plan has none. The stage "compile" of `stages` must be valid.
     """
     commit = context.source.commit
     edits = stages.valid["compile"].report.get("edits") or stages.earlier_manifest.get("edits")

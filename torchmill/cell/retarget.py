@@ -52,8 +52,9 @@ def claim_tree(tree: BuildTree, user: TreeUser, venv: Path) -> None:
 def retarget_tree(tree: BuildTree, user: TreeUser, venv: Path) -> int | None:
     """Make an interpreter the user of a tree; return the number of objects that were deleted.
 
-    None if there is no record of the objects that depend on the former user: then the tree must be
-    made anew. If this is interrupted, the next run does it again.
+    0 if it is the user already. None if there is no record of the former user, or of the objects
+    that depend on it: then the tree must be made anew. If this is interrupted, the next run does it
+    again.
 
     Objects of which ninja has no record stay if it has one of others. make compiles third-party
     libraries (NCCL), and FindCUDA the kernels of torch up to 1.13: both are for C++ programs, too,
@@ -86,8 +87,9 @@ def retarget_tree(tree: BuildTree, user: TreeUser, venv: Path) -> int | None:
 def delete_outdated_objects(tree: BuildTree, changed: Collection[str]) -> int | None:
     """Delete the objects that read a file of `changed`; return the number of objects.
 
-    None if something of which ninja has no record may have read such a file: a link reads
-    libraries, and make or FindCUDA may have compiled objects. Then the tree must be made anew.
+    Everything that setuptools made for one interpreter, and CMake's cache, are deleted, too. None
+    if something of which ninja has no record may have read such a file: a link reads libraries, and
+    make or FindCUDA may have compiled objects. Then the tree must be made anew.
     """
     recorded = read_recorded_inputs(tree.source) or ()
     outputs = {output for output, _ in recorded}

@@ -29,8 +29,9 @@ def request_share(context: BuildContext, environ: dict[str, str]) -> dict[str, s
     """Write the order for the share that the user asks for; return the variables of the build.
 
     The variables are `environ` and further ones, which make CMake use the stand-in instead of
-    ninja. The stand-in compiles what the order says. Without `--shard`, `environ` is returned
-    unchanged. Raises OSError if the tree cannot be written.
+    ninja. The stand-in compiles what the order says. An earlier record that the share is made is
+    deleted. Without `--shard`, `environ` is returned unchanged. Raises OSError if the tree or the
+    folder of `--parts` cannot be written.
     """
     options = context.options
     tree = context.tree

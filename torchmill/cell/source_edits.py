@@ -51,7 +51,8 @@ def find_differing_sources(
     """Return the source files that differ from the fetched ones, with their digests in the tree.
 
     `expected_digests` has the digests of files that are meant to differ: a file with the expected
-    digest is left out. The digest of a file that is missing in the tree is "".
+    digest is left out. So is a file that has the size and the date of the fetched one: to read all
+    files would take minutes. The digest of a file that is missing in the tree is "".
     """
     differing = {}
     for parent, folders, names in os.walk(context.source.path):
@@ -61,8 +62,7 @@ def find_differing_sources(
             fetched = Path(parent, file_name)
             path = fetched.relative_to(context.source.path)
             copy = context.tree.source / path
-            # The tree's copy has the date of its original unless somebody changed it. To read all
-            # files instead would take minutes.
+            # The tree's copy has the date of its original unless somebody changed it.
             if _size_and_date(copy) == _size_and_date(fetched) or not fetched.is_file():
                 continue
             digest = context.stat_cache.digest(copy) or ""

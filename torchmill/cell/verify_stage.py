@@ -93,7 +93,7 @@ def _target_machine(context: BuildContext) -> TargetMachine | None:
 
 
 def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Path:
-    """Put the verified wheel into dist/ with the files beside it; return its file."""
+    """Move the verified wheel into dist/, with the files beside it; return its file there."""
     wheel = context.layout.dist / packed.name
     manifest = compose_manifest(context, stages, wheel.name)
     documents = dist_files.compose_documents(manifest, packed)

@@ -103,7 +103,10 @@ def _read_version(
 
 
 def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return what an engine's command prints. Raises CommandError if it fails or is silent."""
+    """Return what an engine's command prints.
+
+    Raises CommandError if it fails, HostError if it does not answer in time.
+    """
     return process.ask(argv, environ, ANSWER_TIMEOUT_SECONDS).strip()
 
 
@@ -374,7 +377,10 @@ def _fill_in_values(steps: ContainerCommands, environ: Mapping[str, str]) -> lis
 
 
 def describe_image(engine: Engine, image: str, environ: Mapping[str, str]) -> str | None:
-    """Return the description of an image, JSON without blanks; None if the engine lacks the image."""
+    """Return the description of an image, JSON without blanks; None if the engine lacks the image.
+
+    Nothing is pulled. Raises HostError if the engine does not answer.
+    """
     question = ("inspect", "--type", "image") if engine.name == "buildah" else ("image", "inspect")
     try:
         answer = _ask(engine.command(*question, image), environ)
