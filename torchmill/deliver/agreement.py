@@ -130,7 +130,8 @@ def examine_wheel(
     """Return all checks of the wheel at `path`, which is read to its end several times.
 
     A wheel that was slimmed is compared with its `original`, by default the file of that name
-    beside it. `wheel` is what `read_wheel` returned for the path, if the caller has called it.
+    beside it. `wheel` is what `read_wheel` returned for the path, if the caller has called it. A
+    file that cannot be read as a wheel gets one check, which has the problem.
     """
     try:
         wheel = wheel or finished_wheel.read_wheel(path)

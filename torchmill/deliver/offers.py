@@ -71,7 +71,7 @@ class Offer:
 
 
 def parse_places(text: str) -> list[str]:
-    """Return the places that TORCHMILL_WHEELS lists, in its order.
+    """Return the places that TORCHMILL_WHEELS lists, separated by spaces, in its order.
 
     Raises ConfigError for a place of an unknown form, or one with a password in it.
     """
@@ -319,8 +319,9 @@ def _read_companion(offer: Offer, suffix: str) -> bytes:
 def _fetch_wheel(offer: Offer, folder: Path, manifest: Mapping[str, Any]) -> Path:
     """Return the path of a wheel after copying or downloading it; a broken download is resumed.
 
-    It arrives in a folder below `folder` that is named after the digest in its manifest. Raises
-    SourceError for another size or digest, NetworkError, HostError for a full disk, OSError.
+    It arrives in a folder below `folder` that is named after the digest in its manifest. What is
+    downloaded is compared with the manifest, and what is copied is not. Raises SourceError for more
+    bytes or another digest, NetworkError, HostError for a full disk, OSError.
     """
     location = offer.locate("")
     destination = folder / manifest["sha256"]

@@ -228,7 +228,8 @@ def find_verified(
 
     Returns None if there is none. `contained` says that the session runs in a container. Whether
     the source has changed since the build is not checked: the wheel's own session does that.
-    Raises ConfigError for invalid arguments.
+    Raises ConfigError for invalid arguments, SourceError if the record of the source cannot be
+    read, and what `compute_plan` raises.
     """
     # `nox -l` imports this module, and must not wait for the modules that measure the machine.
     from torchmill.host.measurement import measure_basic_host, measure_host

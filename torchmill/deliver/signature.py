@@ -192,8 +192,9 @@ def read_identity(identity: str, issuer: str, trusted_root: str = "") -> Signers
             verifier = Verifier.production(offline=True)
     except (OSError, ValueError, Error) as error:
         reason = str(error).partition("\n")[0]
+        file = trusted_root or "what the library sigstore has for the public instance"
         raise ConfigError(
-            f"{trusted_root}: is not a Sigstore trusted root ({reason})", code="invalid-key"
+            f"{file}: is not a Sigstore trusted root ({reason})", code="invalid-key"
         ) from None
 
     def open_bundle(raw: bytes) -> bytes:

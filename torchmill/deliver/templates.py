@@ -32,8 +32,9 @@ _templates.filters["sh"] = shlex.quote
 def fill_template(name: str, **values: object) -> str:
     """Return a template with its values filled in.
 
-    In a template, the filters `toml` and `sh` quote a string. If a template has a block that is not
-    filled in, the blank lines around it stay: so several blank lines are reduced to a single one.
+    Raises UndefinedError for a value that is missing. In a template, the filters `toml` and `sh`
+    quote a string. If a template has a block that is not filled in, the blank lines around it stay:
+    so several blank lines are reduced to a single one.
     """
     text = _templates.get_template(name).render(values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

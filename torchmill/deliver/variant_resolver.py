@@ -52,7 +52,7 @@ class ResolverAnswer:
 def ask_uv(variants: Sequence[WheelVariant], gpu: ForcedGpu | None = None) -> ResolverAnswer:
     """Return the variant that uv takes for a machine with a GPU; by default for this machine.
 
-    Without uv, or if it is too old, the answer has a problem instead.
+    Without uv, and if it is too old or fails, the answer has a problem instead.
     """
     uv = _uv_command()
     client = program_output(*uv, "--version").partition("(")[0].strip()

@@ -53,8 +53,8 @@ def write_package(
 ) -> None:
     """Make a package of all files below `prefix`, in the `folder` of a channel.
 
-    The package appears by rename. `licenses` are the texts of licences by their names. Raises
-    HostError if rattler-build is missing or fails, or if the disk refuses.
+    The package appears by rename, in place of an earlier one. `licenses` are the texts of licences
+    by their names. Raises HostError if rattler-build is missing or fails, or if the disk refuses.
     """
     # Imported here, because only those who make conda packages need to have it installed.
     with require_library("py-rattler-build"):
@@ -166,7 +166,8 @@ def make_conda_package(verified: VerifiedWheel, options: ProductOptions) -> Prod
 
     Raises DeliveryError if the wheel is not the file that its manifest describes,
     ImpossibleBuildError for a machine that conda has no folder for, HostError if rattler-build is
-    missing or the disk refuses, ConfigError for an invalid option or variable.
+    missing or the disk refuses, ConfigError for an invalid option or CONDA_SUBDIR, OptionError for
+    an invalid SOURCE_DATE_EPOCH.
     """
     package = verified.facts.packages[verified.cell.build.package]
     if options.libtorch and package.after:

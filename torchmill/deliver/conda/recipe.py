@@ -141,7 +141,7 @@ def compose_recipe(
 
     `symbols` are the symbol versions of libstdc++ that its libraries need. `number` is the build
     number, by default the wheel's, else 0. Raises ConfigError, ImpossibleBuildError, DeliveryError
-    for whatever has no name in conda.
+    for whatever has no name in conda, and OptionError as `package_timestamp` does.
     """
     conda = requirements.conda_facts(facts)
     build = cell.build
@@ -232,7 +232,8 @@ def _preference_fields(
 def package_timestamp(environ: Mapping[str, str], date: str | None) -> datetime:
     """Return the time that a package and its files carry: SOURCE_DATE_EPOCH, or the release's day.
 
-    Raises OptionError if the variable is not a number of seconds that a package can carry.
+    `date` is that day, "2022-12-15"; None if it is not known: then it is 1980-01-01. Raises
+    OptionError if the variable is not a number of seconds that a package can carry.
     """
     if wheel_writer.EPOCH in environ:
         return datetime.fromtimestamp(wheel_writer.source_date_epoch(environ), UTC)

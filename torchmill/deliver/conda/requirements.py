@@ -71,7 +71,10 @@ def conda_subdir(conda: CondaFacts, arch: str, environ: Mapping[str, str]) -> st
 
 
 def conda_package_name(conda: CondaFacts, project: str) -> str:
-    """Return conda's name of a project: "torch" -> "pytorch"."""
+    """Return conda's name of a project: "torch" -> "pytorch".
+
+    It is PyPI's normal form of the name if the facts have no other.
+    """
     name = canonicalize_name(project)
     return conda.names[name].name if name in conda.names else name
 

@@ -51,7 +51,7 @@ class BucketTarget(PublishTarget):
         try:
             # boto3 must not repeat a request by itself: an upload is on the condition that there is
             # no such file, and the second request would find the file of the first. What can be
-            # repeated is repeated here, and an upload by `commands/publish.py`.
+            # repeated is repeated here, and an upload by `upload_file` in upload_set.py.
             client = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
         except (BotoCoreError, ValueError) as error:
             reason = urls.hide_password(str(error))

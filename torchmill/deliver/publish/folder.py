@@ -31,7 +31,8 @@ class FolderTarget(PublishTarget):
     def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the folder's files that have the names of these files.
 
-        Raises DeliveryError if it is not a folder, or has a folder or link of such a name.
+        A link to a file counts as that file. Raises DeliveryError if it is not a folder, or has
+        something else than a file of such a name.
         """
         if self.path.exists() and not self.path.is_dir():
             raise DeliveryError(f"{self.path} is a file: name a folder", code="target-is-file")

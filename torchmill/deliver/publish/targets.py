@@ -33,7 +33,8 @@ TARGET_FORMS = (
 def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> PublishTarget:
     """Return the target that --to names; `simple` is the URL at which its index is read.
 
-    Raises ConfigError for an unknown form of target, and for a URL with a password in it.
+    Raises ConfigError for an unknown form of target, and for a URL with a password in it, HostError
+    if the library for a bucket is missing.
     """
     if not to:
         raise ConfigError(f"invoke publish needs --to: {TARGET_FORMS}", code="no-target")
@@ -77,7 +78,7 @@ def _folder_target(to: str) -> PublishTarget:
 
 
 def _bucket_target(to: str) -> PublishTarget:
-    """Return the bucket of "s3://…". Raises ConfigError."""
+    """Return the bucket of "s3://…". Raises ConfigError, and HostError if boto3 is missing."""
     from torchmill.deliver.publish.bucket import BucketTarget
 
     match = BUCKET.fullmatch(to)

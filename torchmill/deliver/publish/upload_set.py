@@ -86,7 +86,8 @@ class PublishTarget(ABC):
     def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the target's files that have the names of these files, by name.
 
-        Raises NetworkError, HostError, or DeliveryError if nothing can be published there.
+        A file of which the target has only the beginning does not count. Raises NetworkError,
+        HostError, or DeliveryError if nothing can be published there.
         """
 
     @abstractmethod

@@ -2,7 +2,8 @@
 
 A snippet is the text of a pyproject.toml that declares our wheels: dependencies, their *places*
 (indexes and folders), and settings of the project's tool. The generators here edit the document
-that they are given while they are iterated, and yield a clause about each change.
+that they are given while they are iterated, and yield a clause about each change: about what was
+there before and is replaced, and not about what is added.
 """
 
 import contextlib
@@ -189,7 +190,8 @@ def _merge_settings(
 def declared_packages(file: Path) -> list[str]:
     """Return the projects that a pyproject.toml requires, also in extras and dependency groups.
 
-    The list is empty if the file cannot be read, or is not of a project: `edit_project` says so.
+    Their names are in PyPI's normal form, each once. The list is empty if the file cannot be read,
+    or is not of a project: `edit_project` says so.
     """
     try:
         project = tomllib.loads(file.read_text("utf-8-sig"))

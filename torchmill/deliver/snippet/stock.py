@@ -59,7 +59,10 @@ def listed_variants(names: Iterable[str]) -> frozenset[str]:
 
 
 def is_offer_of(facts: Facts, offer: WheelOffer, release: Release) -> bool:
-    """Tell if a wheel is of a release, and built against the base that goes with the release."""
+    """Tell if a wheel is of a release, and built against the base that goes with the release.
+
+    A wheel whose label names no base counts as built against that one.
+    """
     if offer.package != release.package:
         return False
     if Version(offer.version.public) != Version(release.version):

@@ -153,7 +153,7 @@ def is_shadowed(decision: SnippetDecision, pin: PlatformPin) -> bool:
 
 
 def python_range(pythons: Sequence[str]) -> str:
-    """Return requires-python for exactly these Pythons: ">=3.10,!=3.11.*,<3.13"."""
+    """Return requires-python for exactly these Pythons, at least one: ">=3.10,!=3.11.*,<3.13"."""
     numbers = [python.rstrip("t") for python in pythons]
     major = numbers[0].partition(".")[0]
     minors = sorted({int(number.partition(".")[2]) for number in numbers})
