@@ -96,16 +96,19 @@ def test_it_is_proved_against_its_original(shipped: Facts, tmp_path: Path, binar
         verify.verify_wheels(layout(tmp_path), original=str(other)).require()
 
 
-@pytest.mark.parametrize("manifest", [True, False])
+@pytest.mark.parametrize(
+    ("manifest", "library_path"),
+    [(True, LIBRARY), (False, LIBRARY), (True, f"torch-2.6.0.data/platlib/{LIBRARY}")],
+)
 def test_the_sbom_in_it_is_of_what_is_left(
-    shipped: Facts, tmp_path: Path, binary: bytes, manifest: bool
+    shipped: Facts, tmp_path: Path, binary: bytes, manifest: bool, library_path: str
 ) -> None:
     def add_sbom(members: dict[str, bytes]) -> None:
         described = documented_wheels.manifest(tmp_path / f"torch-2.6.0-{TAG}.whl") | {
             "bundled": bundled,
             "origins": {},
         }
-        digests = {LIBRARY: hashlib.sha256(binary).hexdigest()}
+        digests = {library_path: hashlib.sha256(binary).hexdigest()}
         inner = sbom.compose_inner_sbom(
             described, members["torch-2.6.0.dist-info/METADATA"], digests
         )
@@ -114,12 +117,13 @@ def test_the_sbom_in_it_is_of_what_is_left(
     bundled = [
         {
             "name": "libtorch_cuda.so",
-            "path": LIBRARY,
+            "path": library_path,
             "source": "/opt/libtorch_cuda.so",
             "sha256": "aa" * 32,
         }
     ]
-    wheel = torch_wheel(tmp_path / "in", binary, change=add_sbom)
+    files = {library_path: binary, "torch/version.py": VERSION_MODULE}
+    wheel = torch_wheel(tmp_path / "in", binary, files=files, change=add_sbom)
     if manifest:
         documented_wheels.write(
             wheel, documented_wheels.manifest(wheel) | {"bundled": bundled, "origins": {}}
@@ -137,7 +141,8 @@ def test_the_sbom_in_it_is_of_what_is_left(
             entry for entry in document["components"] if entry["name"] == "libtorch_cuda.so"
         )
         with zipfile.ZipFile(slim_wheel) as archive:
-            digest = hashlib.sha256(archive.read(LIBRARY)).hexdigest()
+            (slim_path,) = (name for name in archive.namelist() if name.endswith(LIBRARY))
+            digest = hashlib.sha256(archive.read(slim_path)).hexdigest()
         assert [entry["content"] for entry in library["hashes"]] == [digest]
 
 

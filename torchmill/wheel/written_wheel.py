@@ -72,7 +72,7 @@ class NewWheel:
     variant: WheelVariant | None = None
 
     def file_name(self, original: Path) -> str:
-        """Return the name of its file."""
+        """Return the name of its file; without a variant, it has the label that the original has."""
         plain_name, label = file_names.split_label(original.name)
         project, _, *tags = plain_name.split("-")
         if self.variant is not None:
@@ -108,8 +108,8 @@ def write_wheel(staged: StagedLibraries, new: NewWheel, destination: Path) -> Pa
             slim_library = folder / library.name
             slim_library.parent.mkdir(parents=True, exist_ok=True)
             write_proved(library, slim_library)
-        manifest = _compose_manifest(staged, new, name)
         stamped = _stamp_metadata(original, folder, new)
+        manifest = _compose_manifest(staged, stamped, new, name)
         _write_inner_sbom(staged, stamped, manifest)
         manifest["packing"] = {"codec": _write_archive(staged, stamped, packed)}
         manifest |= {"sha256": hash_file(packed), "size": packed.stat().st_size}
@@ -118,7 +118,9 @@ def write_wheel(staged: StagedLibraries, new: NewWheel, destination: Path) -> Pa
     return destination / name
 
 
-def _compose_manifest(staged: StagedLibraries, new: NewWheel, name: str) -> dict[str, Any]:
+def _compose_manifest(
+    staged: StagedLibraries, stamped: StagedWheel, new: NewWheel, name: str
+) -> dict[str, Any]:
     """Return the manifest of the new wheel, without its digest and size."""
     original = staged.wheel
     manifest: dict[str, Any] = {formats.KEY: formats.MANIFEST} | _original_manifest(original)
@@ -135,8 +137,16 @@ def _compose_manifest(staged: StagedLibraries, new: NewWheel, name: str) -> dict
         },
         "builder": statement.describe_builder(os.environ),
     }
+    if "bundled" in manifest:
+        manifest["bundled"] = [
+            {**library, "path": _new_name(library["path"], stamped)}
+            for library in manifest["bundled"]
+        ]
     if new.kept_for:
-        device_code = {library.name: dict(library.plan.kept_code) for library in staged.libraries}
+        device_code = {
+            _new_name(library.name, stamped): dict(library.plan.kept_code)
+            for library in staged.libraries
+        }
         manifest |= {"kept_for": list(new.kept_for), "device_code": device_code}
     if new.variant is not None:
         draft = variant_metadata.draft_version()
@@ -183,7 +193,7 @@ def _original_manifest(wheel: FinishedWheel) -> dict[str, Any]:
 def _write_inner_sbom(
     staged: StagedLibraries, stamped: StagedWheel, manifest: Mapping[str, Any]
 ) -> None:
-    """Write the SBOM in the wheel anew, or remove it if the original has no manifest.
+    """Write the SBOM in the wheel anew, if it has one; remove it if the original has no manifest.
 
     Without the manifest the materials of the original are not known, so its SBOM cannot be composed
     for changed libraries.
@@ -192,9 +202,11 @@ def _write_inner_sbom(
     if not staged.wheel.manifest:
         file.unlink(missing_ok=True)
     elif file.exists():
-        digests = record_file.recorded_digests(staged.wheel.path)
+        recorded = record_file.recorded_digests(staged.wheel.path)
+        digests = {_new_name(path, stamped): digest for path, digest in recorded.items()}
         for library in staged.libraries:
-            digests[library.name] = hash_file(stamped.root / library.name)
+            path = _new_name(library.name, stamped)
+            digests[path] = hash_file(stamped.root / path)
         headers = (stamped.dist_info / "METADATA").read_bytes()
         file.write_bytes(sbom.compose_inner_sbom(manifest, headers, digests))
 
@@ -236,6 +248,12 @@ def _stamp_metadata(wheel: FinishedWheel, folder: Path, new: NewWheel) -> Staged
     return stamped
 
 
+def _new_name(name: str, stamped: StagedWheel) -> str:
+    """Return the name of a file of the original in the new wheel, whose .data has another name."""
+    data_folder = f"{stamped.dist_info.name.removesuffix('dist-info')}data/"
+    return DATA_FOLDER.sub(data_folder, name)
+
+
 def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) -> str:
     """Write the archive of a slim wheel, and return the codec that compressed it.
 
@@ -244,7 +262,6 @@ def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) 
     """
     original = staged.wheel.path
     dist_info = stamped.dist_info.name
-    data_folder = f"{dist_info.removesuffix('dist-info')}data/"
     with ZipFile(original) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
         old_dist_info = f"{wheel_file.dist_info_folders(archive.namelist())[0]}/"
@@ -260,7 +277,7 @@ def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) 
         for info in infos:
             if info.filename in changed_names or info.filename.startswith(old_dist_info):
                 continue
-            name = DATA_FOLDER.sub(data_folder, info.filename)
+            name = _new_name(info.filename, stamped)
             # Unix keeps the file's mode in the upper half of this field.
             permissions = info.external_attr >> 16 & PERMISSION_BITS
             mode = zip_archive.READABLE_MODE | permissions
@@ -269,7 +286,7 @@ def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) 
             digest_and_size = rows[info.filename][1:]
             copied_rows.append((name, *digest_and_size))
         record = f"{dist_info}/RECORD"
-        library_names = sorted(DATA_FOLDER.sub(data_folder, name) for name in changed_names)
+        library_names = sorted(_new_name(name, stamped) for name in changed_names)
         metadata_names = []
         for path in stamped.dist_info.rglob("*"):
             name = f"{dist_info}/{path.relative_to(stamped.dist_info)}"
