@@ -54,31 +54,31 @@ def create_environment(python: Path, folder: Path, log: TextIO, empty: Path) -> 
     """Create a virtual environment in place of `folder`, and return its interpreter.
 
     `empty` is a folder of stored environments with nothing but pip, one for each interpreter: the
-    packages are copied from there, because to install them takes seconds. Raises HostError if
-    `python` cannot create an environment.
+    packages are copied from there, because to install them takes seconds. A pip that is too old for
+    new tags is replaced. Raises HostError if `python` cannot create an environment.
     """
     environments.make_environment(python, folder, empty, partial(_run_logged, log=log))
-    venv = environments.environment_python(folder)
-    answer = capture([str(venv), "-I", "-m", "pip", "--version"], env=clean_variables())
+    interpreter = environments.environment_python(folder)
+    answer = capture([str(interpreter), "-I", "-m", "pip", "--version"], env=clean_variables())
     pip_version = Version(answer.split()[1])  # "pip 20.0.2 from …"
     if pip_version < OLDEST_PIP_VERSION:
         # Not the newest: only old interpreters have an older pip, and this series runs on all of
         # them.
-        install_packages(venv, ["--upgrade", f"pip>={OLDEST_PIP_VERSION},<21"], log)
-    return venv
+        install_packages(interpreter, ["--upgrade", f"pip>={OLDEST_PIP_VERSION},<21"], log)
+    return interpreter
 
 
-def install_packages(venv: Path, packages: Sequence[Path | str], log: TextIO) -> None:
-    """Install wheels and requirements in one run of pip.
+def install_packages(interpreter: Path, packages: Sequence[Path | str], log: TextIO) -> None:
+    """Install wheels and requirements in one run of pip, in the environment of an interpreter.
 
     Raises VerifyError if pip refuses, HostError if the disk is full.
     """
     words = [str(package) for package in packages]
-    argv = [str(venv), "-I", "-m", "pip", "install", "--no-input", "--no-compile", *words]
+    argv = [str(interpreter), "-I", "-m", "pip", "install", "--no-input", "--no-compile", *words]
     try:
         _run_logged(argv, log)
     except CommandError as error:
-        disk_error = blame_disk(error.output, venv)
+        disk_error = blame_disk(error.output, interpreter)
         if disk_error is not None:
             raise disk_error from None
         raise VerifyError(
@@ -88,19 +88,20 @@ def install_packages(venv: Path, packages: Sequence[Path | str], log: TextIO) ->
         ) from None
 
 
-def site_packages(venv: Path) -> Path:
-    """Return the folder that the environment's packages are installed in."""
+def site_packages(interpreter: Path) -> Path:
+    """Return the folder that the packages of an interpreter's environment are installed in."""
     script = "import sysconfig; print(sysconfig.get_paths()['platlib'])"
-    return Path(capture([str(venv), "-I", "-c", script], env=clean_variables()).strip())
+    return Path(capture([str(interpreter), "-I", "-c", script], env=clean_variables()).strip())
 
 
 def run_checks(
-    venv: Path, script: str, expected: Mapping[str, object], log: TextIO
+    interpreter: Path, script: str, expected: Mapping[str, object], log: TextIO
 ) -> dict[str, CheckResult]:
-    """Run the check `script` with the environment's interpreter, away from any source tree.
+    """Run the check `script`, a file in checks/, by an interpreter; return its results by name.
 
-    `expected` are the values that the script compares the wheel with; it reads them from a JSON
-    file. Raises VerifyError if the script does not run to its end.
+    It runs away from any source tree. `expected` are the values that the script compares the wheel
+    with; it reads them from a JSON file. A check that fails is a result, too. Raises VerifyError if
+    the script does not run to its end.
     """
     with tempfile.TemporaryDirectory(prefix="verify-") as name:
         folder = Path(name)
@@ -108,7 +109,7 @@ def run_checks(
         shutil.copytree(CHECK_SCRIPTS, folder / "checks", ignore=ignored)
         expectations = folder / "expectations.json"
         expectations.write_text(json.dumps(expected), encoding="utf-8")
-        argv = [str(venv), str(folder / "checks" / script), str(expectations)]
+        argv = [str(interpreter), str(folder / "checks" / script), str(expectations)]
         log.write(f"+ {' '.join(argv)}\n")
         try:
             output = capture(argv, cwd=folder, env=clean_variables())

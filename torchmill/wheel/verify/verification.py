@@ -80,13 +80,13 @@ def verify_wheel(
         tried_python = machine.emulate(scratch / "emulated", folder)
     interpreter = static_checks.probe_interpreter(tried_python)
     _require(wheel, static_checks.static_problems(wheel, expected, interpreter))
-    venv = clean_environment.create_environment(python, folder, log, empty)
+    clean_python = clean_environment.create_environment(python, folder, log, empty)
     if lent_packages is not None:
         environments.add_package_folder(folder, lent_packages)
     if machine is not None:
         machine.prepare(folder)
-    clean_environment.install_packages(venv, [wheel, *extra], log)
-    site = clean_environment.site_packages(venv)
+    clean_environment.install_packages(clean_python, [wheel, *extra], log)
+    site = clean_environment.site_packages(clean_python)
     if lent_packages is not None:
         # The run paths of the wheel's libraries lead to NVIDIA's packages beside it.
         nvidia = lent_packages / library_checks.NVIDIA_FOLDER
@@ -105,7 +105,7 @@ def verify_wheel(
         problems += device_code.device_code_problems(code, targets)
     _require(wheel, problems)
     script = f"{package.checks.script}_checks.py"
-    runner = venv if machine is None else tried_python
+    runner = clean_python if machine is None else tried_python
     checks = clean_environment.run_checks(runner, script, values, log)
     _require(wheel, [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok])
     return VerifiedContents(checks, device_code.device_code_sizes(code))
