@@ -629,3 +629,35 @@ def test_a_candidate_that_lacks_its_fact_is_not_left_over() -> None:
         CauseCandidate("second", "a", "b", {"known_project": "*"}),
     ]
     assert judge(candidates, {"system": "linux"}).answer is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "command"),
+    [
+        (
+            ("ImportError: libcudnn.so.8: cannot open shared object file", "torch==2.5.1+cu121"),
+            "pip install --force-reinstall torch==2.3.1 ",
+        ),
+        (
+            (
+                "RuntimeError: no kernel image is available for execution on the device",
+                "Tesla P100, torch 2.8.0+cu128",
+            ),
+            "pip install --force-reinstall torch==2.8.0 ",
+        ),
+        (
+            (
+                "WARNING[XFORMERS]: can't load extensions. xFormers was built for:",
+                "    PyTorch 2.1.0+cu121 with CUDA 1201 (you have 2.2.0+cu121)",
+            ),
+            "pip install --force-reinstall xformers torch==2.2.0 ",
+        ),
+        (("ModuleNotFoundError: No module named 'distutils'", "Python 3.8"), "apt-get install"),
+        (
+            ("fatal: unable to access 'https://x.git/': server certificate verification failed.",),
+            "sudo apt-get update && sudo apt-get install -y --reinstall ca-certificates",
+        ),
+    ],
+)
+def test_the_first_command_mends(lines: tuple[str, ...], command: str) -> None:
+    assert first_command(*lines).startswith(command)

@@ -300,6 +300,23 @@ def _glibc_torch(facts: Facts, situation: Situation) -> Iterator[Fact]:
             return
 
 
+def _cudnn_torch(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield the newest torch whose wheels have cuDNN of the major version that is missing here."""
+    major = situation.value("cudnn_major")
+    if major is None:
+        return
+    for release in reversed(facts.releases.get(_TORCH, ())):
+        cudas: list[str] = []
+        for cuda, official in release.cuda.official.items():
+            if official.cudnn and official.cudnn.split(".")[0] == major:
+                cudas.append(cuda)
+        if cudas:
+            cuda = release.cuda.pypi if release.cuda.pypi in cudas else cudas[-1]
+            yield _computed(situation, "torch_for_cudnn", release.version, "cudnn_major")
+            yield _computed(situation, "index_for_cudnn", cuda_label(cuda), "cudnn_major")
+            return
+
+
 def _compiler_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     """Yield how the host compiler fits nvcc and torch."""
     gcc = situation.value("gcc")
@@ -551,6 +568,7 @@ _RULES = (
     _standard_facts,
     _setuptools_facts,
     _glibc_torch,
+    _cudnn_torch,
     request_facts,
     index_facts,
     torch_facts,

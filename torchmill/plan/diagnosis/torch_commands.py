@@ -84,7 +84,8 @@ def torch_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
             command = f"pip install --force-reinstall torch torchvision --index-url {board.url}"
             yield Fact("torch_with_cuda", command, "rules", basis=basis)
         return
-    choice = _release_with_cuda(facts, situation)
+    yield from _upgrade_facts(facts, situation)
+    choice = _release_with_cuda(facts, situation, situation.value("torch_version"))
     if choice is None:
         return
     release, cuda = choice
@@ -105,13 +106,26 @@ def _pinned_packages(situation: Situation) -> str:
     return " ".join(names)
 
 
-def _release_with_cuda(facts: Facts, situation: Situation) -> tuple[Release, str] | None:
+def _upgrade_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield the option with which pip finds a newer torch: on Windows PyPI has none with CUDA."""
+    newest = _release_with_cuda(facts, situation, None)
+    basis = situation.known("system", "driver", "gpu")
+    is_for_cpus = situation.value("torch_kind") == "without CUDA"
+    if situation.value("system") != "windows" or is_for_cpus or newest is None:
+        yield Fact("upgrade_option", "", "rules", basis=basis)
+    else:
+        option = f"--index-url {_INDEX}/{cuda_label(newest[1])}"
+        yield Fact("upgrade_option", option, "rules", basis=basis)
+
+
+def _release_with_cuda(
+    facts: Facts, situation: Situation, installed: str | None
+) -> tuple[Release, str] | None:
     """Return the release of torch to take, and the CUDA of its wheels; None if none is known.
 
     The installed release goes before the newest one that this Python has wheels of.
     """
     releases = facts.releases[newest_release(facts).package]
-    installed = situation.value("torch_version")
     python = situation.value("python")
     ordered = [release for release in releases if release.version == installed]
     ordered += [
@@ -123,8 +137,9 @@ def _release_with_cuda(facts: Facts, situation: Situation) -> tuple[Release, str
         if cudas:
             serving.append((release, cudas))
     if situation.value("driver_cuda") is None and situation.value("gpu_capability"):
-        # The oldest major version of CUDA that has code for the GPU asks for the oldest driver.
-        serving = _of_oldest_major(serving)
+        # Many drivers do not run the newest major version of CUDA yet.
+        majors = [Version(cuda).major for release in releases for cuda in release.cuda.official]
+        serving = _before_major(serving, max(majors)) or serving
     for release, cudas in serving:
         wanted = situation.value("torch_cuda")
         if wanted in cudas:
@@ -135,16 +150,15 @@ def _release_with_cuda(facts: Facts, situation: Situation) -> tuple[Release, str
     return None
 
 
-def _of_oldest_major(
-    serving: Sequence[tuple[Release, list[str]]],
+def _before_major(
+    serving: Sequence[tuple[Release, list[str]]], major: int
 ) -> list[tuple[Release, list[str]]]:
-    """Return those releases, and of their CUDAs those, of the oldest major version among them."""
-    majors = [Version(cuda).major for _, cudas in serving for cuda in cudas]
+    """Return those releases, and of their CUDAs those, that are before a major version."""
     limited: list[tuple[Release, list[str]]] = []
     for release, cudas in serving:
-        oldest = [cuda for cuda in cudas if Version(cuda).major == min(majors)]
-        if oldest:
-            limited.append((release, oldest))
+        older = [cuda for cuda in cudas if Version(cuda).major < major]
+        if older:
+            limited.append((release, older))
     return limited
 
 
