@@ -109,6 +109,9 @@ class PackageKernels:
 
     capabilities: SpecifierSet | None = None  # of GPUs that it has kernels for; None: of all
     chip_code: Capabilities = ()  # "9.0", if its kernels are empty unless compiled as "9.0a"
+    # False: a wheel of it for CUDA has no code for GPUs, which another package has, or which is
+    # compiled where it runs.
+    device_code: bool = True
 
 
 @dataclass(frozen=True, slots=True)

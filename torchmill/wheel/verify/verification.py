@@ -101,7 +101,8 @@ def verify_wheel(
     problems = library_checks.linking_problems(site, names, platform_tag, lent_packages)
     if expected.build.cuda is None and code:
         problems.append(f"{', '.join(code)}: GPU code in a build without CUDA")
-    if expected.build.cuda is not None and targets is not None:
+    has_kernels = expected.build.cuda is not None and package.kernels.device_code
+    if has_kernels and targets is not None:
         problems += device_code.device_code_problems(code, targets)
     _require(wheel, problems)
     script = f"{package.checks.script}_checks.py"
