@@ -35,7 +35,7 @@ def test_a_name_that_is_no_cell_gets_near_matches(small_facts: Facts) -> None:
 def test_a_package_that_no_fact_describes_is_told_apart_from_a_misspelt_name(
     shipped: Facts,
 ) -> None:
-    for name in ("nvdiffrast-3.10-cu118", "pytorch3d-3.9-cu112", "vllm-3.11-cpu"):
+    for name in ("detectron2-3.10-cu118", "kaolin-3.9-cu112", "fairseq-3.11-cpu"):
         with refused("unknown-build") as caught:
             cell_lookup.find_build(shipped, name, "x86_64", None)
         assert "add-a-package.md" in str(caught.value)
