@@ -175,11 +175,14 @@ def stand_in_torch(described):
     torch = module("torch", __version__=version, __file__=os.path.join(folder, "__init__.py"))
     module("torch.version", __version__=version, cuda=described["cuda"] or None, hip=None)
     module("torch.cuda")
+    module("torch.cuda.nccl", version=lambda: (2, 27, 3))
     module("torch.__config__", parallel_info=lambda: "ATen parallel backend: OpenMP")
     module("torch._C", _GLIBCXX_USE_CXX11_ABI=True)
     torch.compiled_with_cxx11_abi = lambda: True
     module("torch.backends")
     module("torch.backends.cuda", is_built=lambda: bool(described["cuda"]))
+    module("torch.backends.cudnn", is_available=lambda: False, version=lambda: None)
+    module("torch.backends.openmp", is_available=lambda: True)
     module("torch.utils")
 
     class BuildExtension(setuptools.Command):
@@ -231,6 +234,10 @@ def set_torch(scenario):
     cpp_extension.CUDA_HOME = home
     # A build without CUDA is made against a torch without CUDA.
     torch.version.cuda = scenario.get("cuda") if home else None
+    # Some setup.py look for "cu" in the version, which official wheels call themselves, on PyPI too.
+    public = str(torch.__version__).partition("+")[0]
+    label = "cu" + (scenario.get("cuda") or "").replace(".", "") if home else "cpu"
+    torch.__version__ = torch.version.__version__ = type(torch.__version__)(public + "+" + label)
     torch.has_cuda = bool(home)
     torch.backends.cuda.is_built = lambda: bool(home)
     has_gpu = bool(scenario.get("gpu"))

@@ -311,6 +311,29 @@ def test_edits_are_kept_if_a_run_confirms_them(
     assert not own.exists()
 
 
+VIRTUAL = """\
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CUDAExtension
+setup(name="spam", version="1.2", packages=["spam"],
+      ext_modules=[CUDAExtension("spam._C", ["spam.cpp", "spam.cu"], extra_compile_args=["-arch=compute_50"])])
+"""
+
+
+def test_a_virtual_capability_gives_way_as_a_whole_flag(
+    own: Path, tmp_path: Path, invoke: InvokeHere
+) -> None:
+    code, out, err = invoke(f"add {sdist(tmp_path, VIRTUAL)} --print")
+    assert code == 0, err
+    data = tomllib.loads(out[out.index("#:schema") :])
+    ((command,),) = [rule["prepare"] for rule in data["rule"] if "prepare" in rule]
+    script = tmp_path / "setup.py"
+    script.write_text(VIRTUAL, encoding="utf-8")
+    words = [word.replace("$$", "$") for word in command]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    assert 'extra_compile_args=["-DCAPABILITIES_OF_BUILD"]' in script.read_text(encoding="utf-8")
+    assert not own.exists()
+
+
 TAGGED = """\
 from setuptools import Command, setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension

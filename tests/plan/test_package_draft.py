@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -299,11 +300,21 @@ def test_edits_are_proposed_for_what_a_run_shows_and_kept_if_they_work() -> None
     edits = propose_edits(texts, Scenario(cuda=True, gpu=True), run)
     assert [edit.purpose for edit in edits] == ["gpu", "capabilities", "arch list", "processor"]
     assert all(edit.argv[-1] == "setup.py" for edit in edits)
-    assert [edit_works(edit, run) for edit in edits] == [True, False, False, False]
-    assert all(edit_works(edit, CUDA_RUN) for edit in edits)
-    assert not any(edit_works(edit, CPU_RUN) for edit in edits)
+    assert [edit_works(edit, WITH_CUDA, run) for edit in edits] == [True, False, False, False]
+    assert all(edit_works(edit, WITH_CUDA, CUDA_RUN) for edit in edits)
+    assert not any(edit_works(edit, WITH_CUDA, CPU_RUN) for edit in edits)
     assert run.extensions[0].capabilities == ("8.0",)
     assert propose_edits(texts, WITH_CUDA, CUDA_RUN) == []
+
+
+def test_a_build_without_cuda_is_made_for_any_processor() -> None:
+    texts = texts_of({"setup.py": SETUP + "cxx = ['-march=native']\n"})
+    run = run_of("a.cpp", cuda=False, flags={"cxx": ["-march=native"]})
+    (edit,) = propose_edits(texts, WITHOUT_CUDA, run)
+    assert (edit.purpose, edit.when) == ("processor", {})
+    assert not edit_works(edit, WITHOUT_CUDA, run)
+    assert edit_works(edit, WITHOUT_CUDA, CPU_RUN)
+    assert not edit_works(edit, WITHOUT_CUDA, FAILED)
 
 
 # --- drafts --------------------------------------------------------------------------------------------
@@ -313,6 +324,18 @@ def toml_of(dry_runs: DryRuns, source: ReadSource, **values: Any) -> dict[str, A
     """Return the content of the file that a draft makes."""
     made = compose.compose_draft(source, dry_runs, name="", sessions=values.get("sessions", ()))
     return tomllib.loads(draft_as_toml(made))
+
+
+def test_requirements_for_different_pythons_are_all_kept() -> None:
+    wanted = (
+        "eggs; python_version >= '3.7'",
+        "eggs<2; python_version < '3.7'",
+        "eggs; python_version >= '3.7'",
+    )
+    run = replace(CPU_RUN, setup_requires=wanted)
+    data = toml_of(DryRuns(((WITHOUT_CUDA, run),), "torch 2.9"), source_of({"setup.py": SETUP}))
+    (requires,) = [rule["requires"] for rule in data["rule"] if "requires" in rule]
+    assert requires == ['eggs; python_version >= "3.7"', 'eggs<2; python_version < "3.7"']
 
 
 def test_a_draft_has_the_switch_that_a_run_has_shown() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from torchmill.cell.dry_run import DryEnvironment, edit_copy
@@ -43,7 +44,7 @@ def run_dry(source: ReadSource, tree: Path, environment: DryEnvironment) -> DryR
         return DryRuns(torch=title, refusal=f"no dry run: {error}")
     edits = [*_try_constants(source, tree, environment, tried)]
     doubts: list[str] = []
-    chosen = choose_scenario(tried, cuda=True)
+    chosen = choose_scenario(tried, cuda=True) or choose_scenario(tried, cuda=False)
     if chosen is not None:
         edits += _try_edits(source, tree, environment, chosen, edits)
         doubts += doubts_without_edits(*chosen, edits)
@@ -119,7 +120,7 @@ def _try_constants(
             edit = change_constant(constant, cuda=cuda)
             scenario = Scenario(cuda, constant=f"{constant.name} = {not constant.value}")
             run = _run_edited(tree, environment, [edit], scenario)
-            if run is not None and (run.has_cuda if cuda else run.has_cpu):
+            if run is not None and run.has_build(cuda=cuda):
                 tried.append((scenario, run))
                 yield edit
 
@@ -140,15 +141,16 @@ def _try_edits(
     if not proposed:
         return ()
     # The edits are to do without a GPU.
-    usual = Scenario(True, scenario.variables, scenario.nvcc_on_path, edited=True)
-    earlier = [edit for edit in earlier if edit.purpose == "cuda constant"]
+    usual = replace(scenario, gpu=False, constant="", edited=True)
+    constant = "cuda constant" if scenario.cuda else "cpu constant"
+    earlier = [edit for edit in earlier if edit.purpose == constant]
     edited = _run_edited(tree, environment, [*earlier, *proposed], usual)
-    if edited is not None and edited.has_cuda:
-        return tuple(edit for edit in proposed if edit_works(edit, edited))
+    if edited is not None and edited.has_build(cuda=scenario.cuda):
+        return tuple(edit for edit in proposed if edit_works(edit, usual, edited))
     confirmed: list[Edit] = []
     for edit in proposed:
         edited = _run_edited(tree, environment, [*earlier, *confirmed, edit], usual)
-        if edited is not None and edit_works(edit, edited):
+        if edited is not None and edit_works(edit, usual, edited):
             confirmed.append(edit)
     return tuple(confirmed)
 

@@ -218,7 +218,9 @@ def build_requirements(
         requirement = parse_requirement(text)
         if requirement is None or _is_left_out(requirement):
             continue
-        requirements.setdefault(canonicalize_name(requirement.name), str(requirement))
+        # Requirements with markers do not replace one another: "numpy; python_version >= '3.7'".
+        key = f"{canonicalize_name(requirement.name)};{requirement.marker or ''}"
+        requirements.setdefault(key, str(requirement))
     return tuple(sorted(requirements.values()))
 
 

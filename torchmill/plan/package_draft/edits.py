@@ -26,12 +26,14 @@ _GPU_SCRIPT = (
     r"s/torch\.cuda\.get_device_capability\([^)]*\)/(9, 0)/g; "
     r"s/torch\.cuda\.device_count\(\)/1/g"
 )
-_CAPABILITIES = re.compile(r"-gencode|--generate-code|arch=compute_|-arch[= ](sm_|native|all)")
+_CAPABILITIES = re.compile(
+    r"-gencode|--generate-code|arch=compute_|-arch[= ](sm_|compute_|native|all)"
+)
 # A flag becomes a definition that nothing reads, a pair of flags "-Xcompiler -g0": lists of flags
 # keep their lengths.
 _CAPABILITIES_SCRIPT = (
     r"s/(--generate-code|-gencode)[= ]+arch=[^\"']*/-DCAPABILITIES_OF_BUILD/g; "
-    r"s/-arch[= ](sm_[0-9a-z]+|native|all[a-z-]*)/-DCAPABILITIES_OF_BUILD/g; "
+    r"s/-arch[= ]((sm|compute)_[0-9a-z]+|native|all[a-z-]*)/-DCAPABILITIES_OF_BUILD/g; "
     r"s/--generate-code=?|-gencode=?/-Xcompiler/g; "
     r"s/arch=compute_[^\"']*/-g0/g"
 )
@@ -60,7 +62,7 @@ class Edit:
 
 
 def propose_edits(texts: SourceTexts, scenario: Scenario, run: SetupRun) -> list[Edit]:
-    """Return the edits that a build with CUDA may need; `run` is that of the chosen scenario.
+    """Return the edits that a build may need; `run` is that of the chosen scenario.
 
     torch's extension builder takes the capabilities of TORCH_CUDA_ARCH_LIST unless a flag of the
     package names one (`_get_cuda_arch_flags` in torch/utils/cpp_extension.py).
@@ -121,12 +123,12 @@ def _edit(
         yield Edit(purpose, ("sed", "-i", "-E", script, *sorted(files)), reason)
 
 
-def edit_works(edit: Edit, run: SetupRun) -> bool:
+def edit_works(edit: Edit, scenario: Scenario, run: SetupRun) -> bool:
     """Tell whether a run in an edited copy, without a GPU, shows what an edit is for.
 
-    The run must have code for CUDA, so this is for edits of builds with CUDA alone.
+    The run must have what the build of `scenario` has: code for CUDA, or libraries without it.
     """
-    if not run.has_cuda:
+    if not run.has_build(cuda=scenario.cuda):
         return False
     if edit.purpose == "capabilities":
         return not run.names_capabilities

@@ -131,6 +131,10 @@ class SetupRun:
         """Tell whether it ended well, and has libraries, none of which needs CUDA."""
         return self.error is None and bool(self.extensions) and not self.has_cuda
 
+    def has_build(self, *, cuda: bool) -> bool:
+        """Tell whether it ended well, with code for GPUs or with libraries that need no CUDA."""
+        return self.has_cuda if cuda else self.has_cpu
+
     @property
     def is_of_torch(self) -> bool:
         """Tell whether torch's functions made any of its libraries."""
