@@ -189,6 +189,11 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
         "NVIDIA has wheels for JetPack 6 (CUDA 12.6) at https://pypi.jetson-ai-lab.io/jp6/cu126; they were not"
         in orin
     )
+    thor = told("Jetson AGX Thor, Jetson Thor")
+    assert thor.count("it has no code for symmetric memory over NVSHMEM") == 1
+    assert "it needs a JetPack whose driver runs CUDA 13.2" in thor
+    assert "580.65.06" not in thor, "that is a driver of graphics cards"
+    assert "armv7l no official wheel that was read fits this GPU" in told("Jetson TK1")
     nano = told("Jetson Nano")
     assert (
         "toolkits CUDA 9.0 to 10.2 driver comes with the board's JetPack torch official builds"

@@ -473,6 +473,10 @@ def test_the_shortest_list_serves_all_gpus(shipped: Facts) -> None:
         ("NVIDIA Jetson Orin Nano Developer Kit Super", {"8.7"}),
         ("Jetson Thor", {"11.0"}),
         ("NVIDIA Thor", {"11.0"}),
+        ("Orin Nano Super", {"8.7"}),  # without "Jetson"
+        ("AGX Orin 64GB", {"8.7"}),
+        ("AGX Xavier Industrial", {"7.2"}),
+        ("Jetson TX2i", {"6.2"}),
         ("ROG Strix RTX 3090", {"8.6"}),
         ("Tesla M4", {"5.2"}),
     ],

@@ -125,6 +125,24 @@ def test_a_graphics_card_beside_a_jetson_is_kept(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("compatible", "name"),
+    [
+        ("seeed,j4012\0nvidia,p3767-0000\0nvidia,tegra234\0nvidia,tegra23x\0", "Jetson Orin"),
+        ("nvidia,p2972-0000\0nvidia,tegra194\0", "Jetson Xavier"),
+        ("nvidia,tegra264\0", "Jetson Thor"),
+        ("nvidia,jetson-nano\0nvidia,tegra210\0", "Tegra X1"),
+    ],
+)
+def test_a_carrier_with_a_model_of_its_own_is_known_by_its_chip(
+    tmp_path: Path, compatible: str, name: str
+) -> None:
+    file(tmp_path / "proc/device-tree/model", "Seeed reComputer\0")
+    file(tmp_path / "proc/device-tree/compatible", compatible)
+    run = make_runner(only(tmp_path / "bin"))
+    assert gpu_driver.find_host_gpus(tmp_path, run) == (Gpu(name),)
+
+
 def test_without_nvidia_smi_files_of_the_kernel_are_read(tmp_path: Path) -> None:
     run = make_runner(only(tmp_path / "bin"))
     assert gpu_driver.find_host_gpus(tmp_path, run) == ()

@@ -452,6 +452,8 @@ def _official_wheel(
     if is_local:
         machine = published.with_gpus(host, names)
         return published.newest_published(facts, releases, machine)
+    if board and board.arch not in facts.arches:
+        return None
     if board:
         machine = published.with_gpus(gpu_hosts.board_machine(board, host), names)
         return published.newest_published(facts, releases, machine)

@@ -174,11 +174,13 @@ def choose_machine_of(
     are crossed for it, which is printed. `names` are those of cells: if one of them ends in the
     board's architecture, the user has chosen it, and the host's is returned. Raises ConfigError if
     a wheel for the board cannot be crossed here. The message names what else serves: official
-    wheels, and indexes for the board.
+    wheels, and indexes for the board. Raises ImpossibleBuildError for a board that torchmill builds
+    nothing for.
     """
     board = gpu_hosts.find_board(facts, gpus)
     if board is None or board.arch == host.arch:
         return host.arch
+    gpu_hosts.refuse_unbuilt(facts, board, gpus[0])
     names = list(names)
     if any(name.endswith(f"-{board.arch}") for name in names):
         return host.arch
@@ -205,9 +207,10 @@ def choose_machine_of(
         hints.append(gpu_hosts.index_clause(index))
     sentences = "".join(f". {hint[0].upper()}{hint[1:]}" for hint in hints)
     listed = ", ".join(gpu.name for gpu in gpus)
+    sample = f"wheel-{gpu_hosts.usual_python_and_cuda(gpus[0])}-{board.arch}"
     raise ConfigError(
         f"--gpu {listed}: {gpu_hosts.board_clause(board, gpus[0])}, and this one is {host.arch}: "
-        f"run this there, or name cells for it, such as wheel-3.12-cu130-{board.arch}{sentences}",
+        f"run this there, or name cells for it, such as {sample}{sentences}",
         code="gpu-of-a-board",
     )
 

@@ -1,6 +1,6 @@
 """Which packages exist in which release of which Linux distribution, as distributions.toml says."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -67,8 +67,13 @@ class RecordedPackage:
 
 @dataclass(frozen=True, slots=True)
 class Jetson:
-    """The packages of NVIDIA's archive for a release of Jetson Linux."""
+    """Releases of Jetson Linux with one CUDA, and the packages of NVIDIA's archive for them."""
 
+    jetpack: str  # releases of JetPack, as people write them: "6.1 to 6.2"
+    ubuntu: str  # the release that it derives from: "22.04"
+    python: str  # of that Ubuntu
+    glibc: str
+    capabilities: tuple[str, ...]  # of the boards that it is for
     cuda: str
     cudnn: str  # the probable name of its package
     toolkit: str = ""  # the package of its CUDA; "": its name is not recorded
@@ -147,14 +152,38 @@ def find_package(release: DistributionRelease, name: str) -> RecordedPackage | N
     return None
 
 
-def find_jetson(distribution: LinuxDistribution | None) -> Jetson | None:
-    """Return NVIDIA's packages for a Jetson, by its distribution; None if none are recorded."""
-    l4t = (distribution.l4t if distribution else None) or ""
+def jetsons() -> Iterator[tuple[tuple[str, ...], Jetson]]:
+    """Yield the recorded releases of Jetson Linux, "36.4", and what each has, the oldest first."""
     for table in recorded_tables("board"):
+        yield (
+            tuple(table["l4t"]),
+            Jetson(
+                jetpack=table["jetpack"],
+                ubuntu=table["ubuntu"],
+                python=table["python"],
+                glibc=table["glibc"],
+                capabilities=tuple(table["capabilities"]),
+                cuda=table["cuda"],
+                cudnn=table["cudnn"],
+                toolkit=table.get("toolkit", ""),
+            ),
+        )
+
+
+def find_jetson(distribution: LinuxDistribution | None) -> Jetson | None:
+    """Return what a Jetson has, by its distribution; None if its release is not recorded."""
+    l4t = (distribution.l4t if distribution else None) or ""
+    for releases, jetson in jetsons():
         # The dots make "36" match "36.4.3", and not "360".
-        if any(f"{l4t}.".startswith(f"{release}.") for release in table["l4t"]):
-            return Jetson(table["cuda"], table["cudnn"], table.get("toolkit", ""))
+        if any(f"{l4t}.".startswith(f"{release}.") for release in releases):
+            return jetson
     return None
+
+
+def newest_jetson(capability: str) -> Jetson | None:
+    """Return what the newest Jetson Linux for boards of a capability has; None if none is recorded."""
+    fitting = [jetson for _, jetson in jetsons() if capability in jetson.capabilities]
+    return fitting[-1] if fitting else None
 
 
 def has_one_gcc(distribution: LinuxDistribution | None) -> bool:

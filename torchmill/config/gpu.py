@@ -34,6 +34,7 @@ class Capability:
     # Of a system on a chip: versions of the toolkits whose code the drivers of its boards run. They
     # follow from the JetPack, NVIDIA's system for these boards, that is the last for them.
     jetpack: SpecifierSet = field(default_factory=SpecifierSet)
+    renamed: str = ""  # the name that later toolkits have for it: "11.0"; "": it has one name
     # "9.0a" -> torch whose cpp_extension takes it
     extensions: Mapping[str, SpecifierSet] = no_entries()
     # Versions that have code for it, as far as is known.

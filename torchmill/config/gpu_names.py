@@ -67,6 +67,9 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
     # A device of another maker must not be taken for a GPU with similar words in its name.
     _refuse_other_maker(facts, name, [gpu.name for gpu in gpus if _words(gpu.name) == words])
     similar = _similar_gpus(gpus, words) if words else []
+    if words and not similar:
+        # People leave that word out: "Orin Nano Super", "AGX Orin 64GB".
+        similar = _similar_gpus(gpus, ["jetson", *words])
     if not similar:
         raise _unknown_gpu(gpus, name)
     return tuple(similar)

@@ -26,6 +26,15 @@ _USUAL_FOLDERS = (
 # The file name has the driver's version, except on a Jetson, which has libcuda.so.1.1.
 _LIBRARY = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.(\d{3}(?:\.\d+)+)")
 _KERNEL = re.compile(r"^NVRM version:.*?\s(\d{3}(?:\.\d+)+)\s", re.MULTILINE)
+# Systems on a chip of 64-bit Jetsons, by their names in device trees:
+# https://github.com/OE4T/meta-tegra (conf/machine), https://github.com/rbonghi/jetson_stats/issues/400
+_CHIPS = {
+    "nvidia,tegra210": "Tegra X1",
+    "nvidia,tegra186": "Tegra X2",
+    "nvidia,tegra194": "Jetson Xavier",
+    "nvidia,tegra234": "Jetson Orin",
+    "nvidia,tegra264": "Jetson Thor",
+}
 _MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
 _CAPABILITY = re.compile(r"\d+\.\d")
 
@@ -105,11 +114,19 @@ def _gpus_of_kernel(root: Path) -> tuple[Gpu, ...]:
 
 
 def _find_jetson(root: Path) -> Gpu | None:
-    """Return the GPU of a Jetson board, from the model in its device tree; None elsewhere."""
+    """Return the GPU of a Jetson board, from its device tree; None elsewhere.
+
+    That has the model, or at least the chip: the makers of other carriers write models of their own.
+    """
     model = read_text(root / "proc/device-tree/model").rstrip("\0\n")
     # JetPack 5 calls boards "NVIDIA Orin NX Developer Kit"; all facts on them say "Jetson".
     model = model.replace("NVIDIA Orin", "NVIDIA Jetson Orin")
-    return Gpu(model) if "Jetson" in model else None
+    if "Jetson" in model:
+        return Gpu(model)
+    for name in read_text(root / "proc/device-tree/compatible").split("\0"):
+        if name in _CHIPS:
+            return Gpu(_CHIPS[name])
+    return None
 
 
 def _is_compat(root: Path, folder: str) -> bool:

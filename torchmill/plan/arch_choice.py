@@ -224,7 +224,24 @@ def _explain_toolkit(
         else:
             text += f"; {release} builds with none of them"
             text += _first_builds_clause(facts, target, toolkit, release)
-    return text + _substitute(facts, target, toolkit, release)
+    return text + (
+        _other_name(facts, target, toolkit) or _substitute(facts, target, toolkit, release)
+    )
+
+
+def _other_name(facts: Facts, target: ArchTarget, toolkit: Toolkit) -> str:
+    """Return the name that a toolkit has for a target's capability, as a clause; "" if it is none.
+
+    NVIDIA gave one capability another number: 10.1 became 11.0.
+    """
+    for capability in facts.gpus.capabilities:
+        names = (capability.name, capability.renamed)
+        if not capability.renamed or target.capability not in names:
+            continue
+        for name in names:
+            if name != target.capability and name in toolkit.capabilities:
+                return f"; CUDA {toolkit.version} calls it {name}"
+    return ""
 
 
 def _first_builds_clause(

@@ -6,10 +6,17 @@ Jetson. Both are called boards here.
 
 from collections.abc import Iterable
 
+from torchmill.config.distributions import newest_jetson
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Board, BoardIndex, Capability
 from torchmill.config.gpu_names import NamedGpu
+from torchmill.config.versions import cuda_label
+from torchmill.core.errors import ImpossibleBuildError
 from torchmill.host.host import Host, HostPlatform, HostResources
+
+# What a cell for a superchip is made with, as an example.
+_USUAL_PYTHON = "3.12"
+_USUAL_CUDA = "13.0"
 
 
 def find_board(facts: Facts, gpus: Iterable[NamedGpu]) -> Board | None:
@@ -59,6 +66,26 @@ def board_machine(board: Board, host: Host) -> Host:
     resources = HostResources(host.resources.cores, host.resources.memory)
     platform = HostPlatform(processor_features=board.processor)
     return Host(board.arch, "linux", resources, platform=platform)
+
+
+def refuse_unbuilt(facts: Facts, board: Board, gpu: NamedGpu) -> None:
+    """Raise ImpossibleBuildError for the GPU of a board whose architecture is not in the facts."""
+    if board.arch not in facts.arches:
+        raise ImpossibleBuildError(
+            f"{board_clause(board, gpu)}, which torchmill builds nothing for",
+            code="board-not-built-for",
+        )
+
+
+def usual_python_and_cuda(gpu: NamedGpu) -> str:
+    """Return the Python and CUDA of the newest JetPack for a board's GPU: "3.12-cu132".
+
+    For a superchip, which has no JetPack, it is a usual one.
+    """
+    jetson = newest_jetson(gpu.capability.name) if gpu.capability.tegra else None
+    if jetson is None:
+        return f"{_USUAL_PYTHON}-{cuda_label(_USUAL_CUDA)}"
+    return f"{jetson.python}-{cuda_label(jetson.cuda)}"
 
 
 def board_clause(board: Board, gpu: NamedGpu) -> str:

@@ -492,9 +492,20 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) 
         if wheel.recorded.is_pure:
             return
     if wheel.toolkit and host.gpus.running_driver is None:
-        oldest = oldest_driver(wheel.toolkit, host.system)
-        if oldest:
-            yield f"it needs driver {oldest} or newer"
+        yield from _driver_remark(facts, wheel.toolkit, host)
+
+
+def _driver_remark(facts: Facts, toolkit: Toolkit, host: Host) -> Iterator[str]:
+    """Yield a clause on the driver that a host of which it is not known has to have."""
+    if board_driver_support(host, toolkit.version):
+        return  # the verdict has judged it
+    if any(gpu.tegra for gpu in known_capabilities(facts, host.gpus.devices)):
+        # The driver of a board is a part of its JetPack, and has other versions than those of cards.
+        yield f"it needs a JetPack whose driver runs CUDA {toolkit.version}"
+        return
+    oldest = oldest_driver(toolkit, host.system)
+    if oldest:
+        yield f"it needs driver {oldest} or newer"
 
 
 def _official_remarks(
@@ -508,7 +519,7 @@ def _official_remarks(
     if wheel.toolkit:
         yield from _cudnn_remark(published_release, wheel.toolkit, gpus)
     if wheel.is_known_to_fit:
-        for gpu in gpus:
+        for gpu in {gpu.name: gpu for gpu in gpus}.values():
             features = wheel_fit.missing_features(facts, wheel.readings, gpu)
             if features:
                 yield f"it has no code for {' and '.join(features)} on {gpu.name}"
