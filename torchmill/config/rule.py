@@ -33,6 +33,9 @@ class When:
     clang: SpecifierSet | None = None  # the same
     kept: tuple[str, ...] | None = None  # libraries that are taken from the user's cache: "cudnn"
     lacking: tuple[str, ...] | None = None  # libraries that the machine is known to lack: "magma"
+    # On a Jetson: "own-cuda" if its CUDA is that of its JetPack alone, "server-cuda" if it is that
+    # of Arm servers, too. Never holds on other machines.
+    board: tuple[str, ...] | None = None
     another_toolkit: bool = False  # only if the toolkit is not the variant's own
 
 
@@ -81,3 +84,5 @@ class OfficialPart:
     cost: str = ""  # of being without it
     brings: VariantTemplate = ""  # how to bring it
     explained: str = ""  # why our wheels differ on purpose
+    # Jetsons that have no use for it, or no way to get it: "own-cuda", as in `When.board`.
+    not_on: tuple[str, ...] = ()

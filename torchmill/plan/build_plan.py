@@ -295,7 +295,8 @@ def _is_explained(rule: Rule) -> bool:
     """
     if rule.patches or rule.prepare or rule.append:
         return True
-    return bool(rule.when.provider or rule.when.kept or rule.when.lacking)
+    when = rule.when
+    return bool(when.provider or when.kept or when.lacking or when.board)
 
 
 def _split_requirements(

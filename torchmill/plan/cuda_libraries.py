@@ -23,6 +23,7 @@ from torchmill.host.host import Host
 from torchmill.host.provisioned import MAGMA, ProvisionedMagma, provisioned_magma
 from torchmill.plan.build_options import SWITCHED_OFF
 from torchmill.plan.plan import Plan
+from torchmill.plan.providers import board_kind
 from torchmill.plan.rules import CellConstraints, axis_conditions, make_case, rule_matches
 
 # torch has the source of these libraries and compiles it, unless the user asks for a version that
@@ -31,6 +32,9 @@ _COMPILED_WITH_TORCH = frozenset({"nccl"})
 # Since this release, the aarch64 wheels on PyPI have CUDA and require NVIDIA's packages, as those
 # for x86_64 do.
 _REQUIRED_ON_ARM = Version("2.11")
+# NVSHMEM is for GPUs of data centres, and a Jetson has one GPU:
+# https://docs.nvidia.com/nvshmem/release-notes-install-guide/install-guide/abstract.html
+_NOT_FOR_BOARDS = frozenset({"nvshmem"})
 # A wheel that was compiled without these libraries does not load them, and needs no package of
 # them.
 _OPTIONAL = ("cusparselt", "nvshmem")
@@ -93,10 +97,16 @@ def choose_libraries(
 
     They need not be in the cache yet: a plan tells which to fetch. A library is left out if the
     user's settings configure it, if the machine has a version that fits, or if no rule provides for
-    it. `arch_list` has the cell's compute capabilities; "" if they are left to the build.
+    it. A Jetson whose CUDA is its own takes none: providers have those of Arm servers. `arch_list`
+    has the cell's compute capabilities; "" if they are left to the build.
     """
+    board = board_kind(host)
+    if board == "own-cuda":
+        return {}
     libraries: dict[str, str] = {}
     for name in _libraries_in_rules(constraints, "kept"):
+        if board and name in _NOT_FOR_BOARDS:
+            continue
         # Which MAGMA fits depends on its code for GPUs: see choose_magma.
         if name == MAGMA or _is_user_configured(name, settings):
             continue

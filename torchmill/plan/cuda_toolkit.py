@@ -21,6 +21,7 @@ from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.host_compiler import choose_host_compiler
 from torchmill.plan.plan import Plan
+from torchmill.plan.providers import board_kind
 from torchmill.plan.rules import Case, CellConstraints, make_case
 
 
@@ -145,6 +146,7 @@ def select_cuda(
         make_case(facts, compiled.build, cell.release, provider, compiler),
         kept=frozenset(libraries),
         lacking=absent - libraries.keys(),
+        board=board_kind(host),
         another_toolkit=cuda != cell.build.cuda,
     )
     requires = cuda_libraries.required_nvidia_packages(constraints, libraries)

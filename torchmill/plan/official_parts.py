@@ -29,6 +29,8 @@ def missed_parts(
     statements = _plan_statements(case, rules, variables, platform_tag)
     missed: list[OfficialPart] = []
     for part in facts.official.parts:
+        if case.board in part.not_on:
+            continue
         if rule_matches(part.when, case) and not _has_part(part, statements):
             missed.append(part)
     return missed

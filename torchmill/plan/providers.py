@@ -5,6 +5,7 @@ one library or one compiler.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from packaging.version import Version
 
@@ -106,15 +107,22 @@ def _has_musl(host: Host) -> bool:
     return not names.isdisjoint(distributions.WITH_MUSL)
 
 
-def has_own_cuda(host: Host) -> bool:
-    """Tell whether a host is a Jetson whose GPU needs the CUDA of its own JetPack.
+def board_kind(host: Host) -> Literal["own-cuda", "server-cuda"] | None:
+    """Return whether a Jetson needs the CUDA of its own JetPack; None for another machine.
 
     A Jetson of which the JetPack is not known is taken to need it.
     """
     if host.platform.distribution is None or host.platform.distribution.l4t is None:
-        return False
+        return None
     jetpack = host.platform.distribution.jetpack
-    return jetpack is None or jetpack < _FIRST_JETPACK_WITH_SERVER_CUDA
+    if jetpack is None or jetpack < _FIRST_JETPACK_WITH_SERVER_CUDA:
+        return "own-cuda"
+    return "server-cuda"
+
+
+def has_own_cuda(host: Host) -> bool:
+    """Tell whether a host is a Jetson whose GPU needs the CUDA of its own JetPack."""
+    return board_kind(host) == "own-cuda"
 
 
 def _isl_obstacle(source: ToolkitSource, host: Host) -> str:

@@ -33,6 +33,7 @@ class Case:
     compiler: Compiler | None = None  # None: not known
     kept: frozenset[str] = frozenset()  # libraries that are taken from the user's cache: "cudnn"
     lacking: frozenset[str] = frozenset()  # libraries that the machine lacks: "magma"
+    board: str | None = None  # "own-cuda" or "server-cuda"; None: the machine is no Jetson
     another_toolkit: bool = False  # the toolkit is not the variant's own
 
 
@@ -55,11 +56,19 @@ def make_case(
 
 
 def axis_conditions(when: When) -> When:
-    """Return conditions without those on the machine: on its compiler, libraries and toolkit.
+    """Return conditions without those on the machine: on its compiler, libraries, kind and toolkit.
 
     Those on the provider of the source stay.
     """
-    return replace(when, gcc=None, clang=None, kept=None, lacking=None, another_toolkit=False)
+    return replace(
+        when,
+        gcc=None,
+        clang=None,
+        kept=None,
+        lacking=None,
+        board=None,
+        another_toolkit=False,
+    )
 
 
 def rule_matches(when: When, case: Case) -> bool:
@@ -82,6 +91,7 @@ def rule_matches(when: When, case: Case) -> bool:
         and is_within(when.clang, _compiler_version(case.compiler, "clang"))
         and case.kept.issuperset(when.kept or ())
         and case.lacking.issuperset(when.lacking or ())
+        and _is_among(when.board, case.board)
         and (case.another_toolkit or not when.another_toolkit)
     )
 
