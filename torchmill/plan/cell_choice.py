@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from itertools import product
 from typing import NamedTuple
 
+from torchmill.config.distributions import find_jetson
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.release import Release
@@ -190,12 +191,16 @@ def _preference(cell: Cell, host: Host) -> tuple[object, ...]:
 
     Toolkits of official builds are preferred, then newer toolkits. Among cells with one toolkit,
     the preferred Python is that which runs this program; then come Pythons that the host has,
-    Pythons with a GIL, and newer Pythons.
+    Pythons with a GIL, and newer Pythons. On a Jetson, the CUDA and the Python of its JetPack go
+    before all others.
     """
     build = cell.build
+    jetson = find_jetson(host.platform.distribution)
     return (
+        jetson is not None and build.cuda == jetson.cuda,
         build.cuda in cell.release.cuda.official,
         python_key(build.cuda or "0"),  # this key orders versions of toolkits as well as Pythons
+        jetson is not None and build.python == jetson.python,
         build.python == running_python(),
         build.python in host.interpreters.paths,
         not build.python.endswith("t"),
