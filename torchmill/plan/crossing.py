@@ -22,7 +22,8 @@ from torchmill.plan.cell import Cell
 SYSCONFIG_MODULE = "_sysconfigdata_torchmill"
 # From this CUDA on, the libraries for Arm servers (SBSA) are those of boards as well. Orin was left
 # out, and got CUDA 13 with JetPack 7.2: https://docs.nvidia.com/cuda/cuda-features-archive/index.html
-_FIRST_UNIFIED_CUDA = Version("13.0")
+# and https://developer.nvidia.com/blog/cuda-13-2-introduces-enhanced-cuda-tile-support-and-new-python-features/
+FIRST_UNIFIED_CUDA = Version("13.0")
 
 
 def can_be_crossed(facts: Facts, build: Build) -> bool:
@@ -85,7 +86,7 @@ def refuse_libraries_of_servers(facts: Facts, cell: Cell, arch_list: str | None)
     The libraries on PyPI for aarch64 are those of servers (SBSA).
     """
     cuda = cell.build.cuda
-    if cuda is None or Version(cuda) >= _FIRST_UNIFIED_CUDA:
+    if cuda is None or Version(cuda) >= FIRST_UNIFIED_CUDA:
         return
     for target in parse_checked_arch_list(facts, arch_list or ""):
         capability = facts.capability(target.capability)
@@ -93,6 +94,6 @@ def refuse_libraries_of_servers(facts: Facts, cell: Cell, arch_list: str | None)
             raise ImpossibleBuildError(
                 f"code for {capability.name} ({capability.gpus[0]}) with CUDA {cuda}: it needs the "
                 "CUDA of the board's JetPack, and the libraries for aarch64 on PyPI are those of "
-                f"servers (SBSA): build on the board, or for CUDA {_FIRST_UNIFIED_CUDA} and its JetPack",
+                f"servers (SBSA): build on the board, or for CUDA {FIRST_UNIFIED_CUDA} and its JetPack",
                 code="board-needs-own-cuda",
             )

@@ -29,6 +29,7 @@ Checks of the build:
 - source: the fetched source
 - settings: the settings of --set
 - base_wheel: the wheel of torch that an extension is built against
+- target_libraries: the torch and the libraries that the wheel finds where it runs
 - official_wheel: the official wheel, and what the planned one lacks
 - vulnerabilities: the known vulnerabilities of the wheel
 

@@ -30,6 +30,7 @@ from torchmill.plan.doctor import (
     resources,
     settings,
     source,
+    target_libraries,
     tools,
     vulnerabilities,
 )
@@ -56,6 +57,7 @@ _BUILD_CHECKS: tuple[Callable[[CheckContext], Iterable[Finding]], ...] = (
     base_wheel.check_base_wheel,
     judgement.check_trial,
     judgement.check_result,
+    target_libraries.check_target_libraries,
     arch.check_arch,
     crossing.check_crossing,
     source.check_source,

@@ -23,6 +23,7 @@ from torchmill.plan.doctor.gpu_code import check_gpus
 from torchmill.plan.doctor.gpu_driver import DRIVER, check_driver
 from torchmill.plan.doctor.libraries import check_cudnn_code
 from torchmill.plan.doctor.other_toolkits import serves_as_well
+from torchmill.plan.doctor.target_libraries import check_target_libraries
 from torchmill.plan.doctor.vulnerabilities import VULNERABILITIES, check_vulnerabilities
 from torchmill.plan.local_gpus import refuses_capability
 from torchmill.plan.plan import Plan
@@ -74,6 +75,7 @@ def judge(context: CheckContext) -> tuple[Judgement, ...]:
     is_torch = context.package.after is None
     if is_torch and context.toolkit is not None and not context.is_off("USE_CUDNN"):
         findings += check_cudnn_code(context)
+    findings += check_target_libraries(context)
     findings += check_vulnerabilities(context)
     judgements: dict[Judgement, None] = {}  # an ordered set
     for finding in findings:
