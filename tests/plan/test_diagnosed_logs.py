@@ -2,11 +2,13 @@
 
 from collections import Counter
 
+import diagnose_cures
 import diagnose_logs
 
 from torchmill.config import facts_reader
 
-CATALOGUE = facts_reader.read_facts(diagnose_logs.ROOT / "build_configs").causes
+FACTS = facts_reader.read_facts(diagnose_logs.ROOT / "build_configs")
+CATALOGUE = FACTS.causes
 LOGS = diagnose_logs.read_logs(diagnose_logs.FAILED)
 
 
@@ -33,3 +35,12 @@ def test_no_output_of_a_program_that_succeeded_is_taken_for_a_failure() -> None:
     logs = diagnose_logs.read_logs(diagnose_logs.HARMLESS)
     assert len(logs) >= 85
     assert [log["of"] for log in logs if diagnose_logs.flagged(CATALOGUE, log)] == []
+
+
+def test_the_first_command_cures_most_logs_whose_cure_is_known() -> None:
+    cured = 0
+    for log in diagnose_cures.read_logs():
+        diagnosis = diagnose_cures.diagnose_log(FACTS, log)
+        assert diagnose_cures.judge_cause(diagnosis, log) in ("right", "near"), log["at"]
+        cured += diagnose_cures.cures(diagnosis, log)
+    assert cured >= 0.85 * len(diagnose_cures.read_logs())

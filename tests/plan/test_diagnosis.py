@@ -1,8 +1,10 @@
 """One error has several reasons: the facts of the log and of the machine choose between them."""
 
 import re
+import subprocess
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from packaging.version import Version
@@ -19,7 +21,7 @@ from torchmill.plan.diagnosis.log_facts import FactCollector
 from torchmill.plan.diagnosis.project_commands import find_project, known_projects
 from torchmill.plan.diagnosis.shell_words import adapt_commands
 from torchmill.plan.diagnosis.situation import Fact, make_situation
-from torchmill.plan.diagnosis.templates import facts_in, fill_facts
+from torchmill.plan.diagnosis.templates import facts_in, fill_cure, fill_facts
 from torchmill.plan.log_lines import LogLine
 
 FACTS = facts_reader.read_facts(CHECKOUT / "build_configs")
@@ -29,6 +31,8 @@ GCC_REFUSED = (
 )
 GPU_REFUSED = "nvcc fatal   : Unsupported gpu architecture 'compute_{}'"
 NVCC = "Cuda compilation tools, release {}, V{}.1"
+
+_PREFIXES = ("", "older_", "other_")  # of the facts of a gcc
 
 for_each_cause = pytest.mark.parametrize("cause", FACTS.causes, ids=lambda cause: cause.name)
 
@@ -147,8 +151,12 @@ def test_the_reason_of_a_refused_gpu_depends_on_nvcc_and_torch() -> None:
     nvcc = NVCC.format("9.0", "9.0")
     assert reason(nvcc, "- CUDA Runtime 10.1", refused) == "nvcc-older-than-torch"
     assert reason(nvcc, "GPU 0: TITAN RTX (arch=7.5)", refused) == "toolkit-older-than-the-gpu"
-    assert reason(nvcc, "GPU 0: X (arch=6.1)", refused) == "another-gpu-in-the-list"
-    assert reason(NVCC.format("11.2", "11.2"), GPU_REFUSED.format(30)) == "dropped-gpu-in-the-list"
+    listed = 'export TORCH_CUDA_ARCH_LIST="6.1;7.5"'
+    assert reason(nvcc, "GPU 0: X (arch=6.1)", refused) == "other-gpu-in-setup-py"
+    assert reason(nvcc, "GPU 0: X (arch=6.1)", listed, refused) == "another-gpu-in-the-list"
+    newer = NVCC.format("11.2", "11.2")
+    assert reason(newer, GPU_REFUSED.format(30)) == "dropped-gpu-in-setup-py"
+    assert reason(newer, listed, GPU_REFUSED.format(30)) == "dropped-gpu-in-the-list"
 
 
 def test_the_toolkit_of_torch_is_filled_into_the_command() -> None:
@@ -262,19 +270,195 @@ def test_places_that_are_no_facts_stay() -> None:
     assert fill_facts(text, {"torch_cuda": "12.1"}).endswith("cuda-12.1")
 
 
+def test_a_shell_reads_a_fact_that_the_log_does_not_show() -> None:
+    cure = "`export CUDA_HOME=/x/cuda-{torch_cuda|X.Y} PATH=/x/cuda-{torch_cuda|X.Y}/bin:$PATH`, CUDA {torch_cuda|X.Y}"
+    read = "CUDA=$(python -c 'import torch; print(torch.version.cuda)')"
+    assert fill_cure(cure, {}) == (
+        f"`{read} && export CUDA_HOME=/x/cuda-$CUDA PATH=/x/cuda-$CUDA/bin:$PATH`, CUDA X.Y"
+    )
+    assert "cuda-12.1/bin" in fill_cure(cure, {"torch_cuda": "12.1"})
+    assert fill_cure(cure, {"system": "windows"}) == fill_facts(cure, {})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "FROM nvidia/cuda:{torch_cuda|X.Y}.0-devel",
+        "-- --arch-list {gpu_capability|X.Y}",
+        "pip install 'torch=={torch_version|VERSION}'",
+        "export A=cuda-{torch_cuda|X.Y} B=cuda-{torch_cuda_dashed|X-Y}",
+        "pip install {project|NAME}",
+    ],
+)
+def test_a_place_that_no_shell_can_fill_keeps_its_fallback(command: str) -> None:
+    assert fill_cure(f"`{command}`", {}) == fill_facts(f"`{command}`", {})
+
+
+def test_a_word_of_a_condition_may_end_in_any_characters() -> None:
+    assert meets("TH/*|THC/*", "THC/THC.h")
+    assert not meets("TH/*", "THC/THC.h")
+    assert not meets("a.c", "abc")
+
+
+MISSING_HEADER = (
+    "/x/ATen/cuda/CUDAContext.h:6:10: fatal error: cusparse.h: No such file or directory"
+)
+
+
+@pytest.mark.parametrize(
+    ("context", "command"),
+    [
+        ("/usr/local/cuda-11.7/bin/nvcc -c a.cu", "sudo apt-get install cuda-libraries-dev-11-7"),
+        (
+            "OS: Rocky Linux 9\n/usr/local/cuda-11.7/bin/nvcc -c a.cu",
+            "sudo dnf install cuda-libraries-devel-11-7",
+        ),
+        (
+            "error: command '/home/u/miniconda3/envs/a/bin/nvcc' failed",
+            "conda install -c nvidia cuda-libraries-dev",
+        ),
+        (
+            "error: command '/usr/bin/nvcc' failed with exit code 1",
+            "sudo apt-get install nvidia-cuda-dev",
+        ),
+    ],
+)
+def test_headers_of_a_toolkit_are_installed_by_its_maker(context: str, command: str) -> None:
+    assert first_command(*context.split("\n"), MISSING_HEADER).startswith(command)
+
+
+@pytest.mark.parametrize(
+    ("lines", "command"),
+    [
+        (
+            ["a.cpp:3:10: fatal error: torch/library.h: No such file or directory"],
+            "pip install --upgrade 'torch>=1.6'",
+        ),
+        (
+            ['a.cu(3): error: class "cudaDeviceProp" has no member "clockRate"'],
+            "invoke toolkit --cuda 12.9",
+        ),
+        (
+            [
+                "nvcc fatal   : Unsupported gpu architecture 'compute_89'",
+                "torch.__version__ = 2.1.0+cu121",
+            ],
+            "invoke toolkit --cuda 12.1",
+        ),
+        (
+            ['a.cu(37): error: namespace "thrust" has no member "sort"'],
+            "sed -i '1i #include <thrust/sort.h>' a.cu",
+        ),
+        (
+            [
+                "ld: a.o: undefined reference to symbol 'x'",
+                "ld: /x/libtinfo.so.6: error adding symbols: DSO missing from command line",
+            ],
+            "export LDFLAGS='-Wl,--no-as-needed -ltinfo'",
+        ),
+        (
+            [
+                "a.cpp:1: undefined reference to `c10::Error::Error(std::__cxx11::basic_string<char>)'"
+            ],
+            "cmake -DCMAKE_CXX_FLAGS=-D_GLIBCXX_USE_CXX11_ABI=0",
+        ),
+        (
+            [
+                "cl.exe /c a.cu",
+                "all.h:4:2: fatal error C1189: #error:  C++17 or later compatible compiler is required to use PyTorch.",
+            ],
+            "set _CL_=/std:c++17",
+        ),
+        (
+            [
+                "1.11.1",
+                "C:\\x",
+                "LINK : fatal error LNK1181: cannot open input file 'C:\\x\\a.obj'",
+            ],
+            "pip install --force-reinstall --no-deps torch",
+        ),
+        (
+            [
+                'a.h(4): error: namespace "std" has no member "uintptr_t"',
+                "-DTORCH_EXTENSION_NAME=_C",
+            ],
+            "export CFLAGS='-include cstdint'",
+        ),
+        (
+            [
+                "c++ (GCC) 9.4.0",
+                "a.cpp:5:1: internal compiler error: in maybe_undo_parenthesized_ref, at cp/semantics.c:1740",
+            ],
+            "sudo apt-get install g++-",
+        ),
+    ],
+)
+def test_the_first_command_mends(lines: list[str], command: str) -> None:
+    assert first_command(*lines).startswith(command)
+
+
+def test_visual_studios_tools_are_those_that_nvcc_takes() -> None:
+    log = (
+        "release 11.3, V11.3.1",
+        "C:\\x",
+        "fatal error C1189: #error:  -- unsupported Microsoft Visual Studio version!",
+    )
+    assert "vcvars_ver=14.29" in first_command("Cuda compilation tools, " + log[0], *log[1:])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "['-O3', '-gencode=arch=compute_35,code=sm_35', '-gencode=arch=compute_70,code=sm_70']",
+            "['-O3',  '-gencode=arch=compute_70,code=sm_70']",
+        ),
+        (
+            "['-gencode', 'arch=compute_35,code=sm_35', '-gencode', 'arch=compute_70,code=sm_70']",
+            "[ '-gencode', 'arch=compute_70,code=sm_70']",
+        ),
+        (
+            "ARCH = -gencode arch=compute_35,code=sm_35 -gencode arch=compute_70,code=sm_70",
+            "ARCH =  -gencode arch=compute_70,code=sm_70",
+        ),
+    ],
+)
+def test_a_gpu_that_setup_py_names_is_taken_out(tmp_path: Path, before: str, after: str) -> None:
+    (tmp_path / "setup.py").write_text(before)
+    command = first_command(NVCC.format("12.2", "12.2"), GPU_REFUSED.format(35))
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+    assert (tmp_path / "setup.py").read_text() == after
+
+
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("src/a_cuda.cpp:2:10: fatal error: THC/THC.h: No such file or directory", "src/a_cuda.cpp"),
+        ('src/kernels.cuh(481): error: namespace "thrust" has no member class "unary_function"', "src/kernels.cuh"),
+        ('C:/x y/a.cu(7): error: identifier "AT_CHECK" is undefined', None),
+        ('C:/x/a.cu(7): error: identifier "AT_CHECK" is undefined', "C:/x/a.cu"),
+    ],
+)  # fmt: skip
+def test_the_file_of_an_error_is_known(line: str, file: str | None) -> None:
+    assert diagnose(line).situation.value("file") == file
+
+
 def known_facts() -> set[str]:
     """Return the names of all facts: of those that logs show, and those that rules compute."""
     folder = CHECKOUT / "torchmill/plan/diagnosis"
     source = "\n".join(path.read_text("utf-8") for path in folder.glob("*.py"))
-    computed = set(re.findall(r'(?:_computed\(\s*situation,\s*|Fact\()f?"(\w+)"', source))
+    computed = set(
+        re.findall(r'(?:_computed\(\s*situation,\s*|\.computed\(\s*|Fact\()f?"(\w+)"', source)
+    )
     named = {
         f"{name}_{part}"
         for name in ("named", "gpu")
         for part in ("fit", "toolkits", "first_toolkit", "last_toolkit")
     }
-    gccs = {f"{prefix}gcc_{part}" for prefix in ("", "older_") for part in ("install", "exports")}
-    others = {"torchvision", "torchaudio", "good_gcc", "older_gcc", "name", "came_in", "gone_since"}
-    return {*log_facts.FACT_TABLES, *computed, *named, *gccs, *others}
+    gccs = {f"{prefix}gcc_{part}" for prefix in _PREFIXES for part in ("install", "exports")}
+    others = {"torchvision", "torchaudio", "good_gcc", "older_gcc", "other_gcc"}
+    of_line = {"name", "came_in", "gone_since", "came_in_cuda", "gone_in_cuda", "file"}
+    return {*log_facts.FACT_TABLES, *computed, *named, *gccs, *others, *of_line}
 
 
 @for_each_cause

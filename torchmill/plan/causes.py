@@ -42,9 +42,13 @@ _SUCCESS = [(literals_of(pattern), bounded_pattern(pattern)) for pattern in LOG_
 _FOREIGN_LETTER = re.compile(r"[^\W\d_a-zA-Z]")
 # Releases that answers of known_names.toml name: "came in torch 2.2", "has been gone since torch 2.0".
 _ANSWER_FACTS = {
-    "came_in": re.compile(r"\bcame (?:in|with) \w+ (?P<value>\d+\.\d+)"),
+    "came_in": re.compile(r"\bcame (?:in|with) (?!CUDA)\w+ (?P<value>\d+\.\d+)"),
     "gone_since": re.compile(r"\bgone (?:since|as of) \w+ (?P<value>\d+\.\d+)"),
+    "came_in_cuda": re.compile(r"\bcame in CUDA (?P<value>\d+(?:\.\d+)?)"),
+    "gone_in_cuda": re.compile(r"\bwas removed in CUDA (?P<value>\d+(?:\.\d+)?)"),
 }
+# The file with a compiler's error: "a.cpp:2:10: fatal error: x", "C:\\a.cu(7): error: x".
+_FILE_OF_LINE = re.compile(r"\s*(?P<file>(?:[A-Za-z]:)?[^\s:(]+\.\w+)(?::\d+[:,]|\(\d+\)) ?")
 _RANKS = get_args(Precedence)  # the best first
 _MACHINE_RANK = 0  # of causes that the machine lacks something
 # In a flood of errors, so many lines are compared with the catalogue: the first ones, and the last.
@@ -218,6 +222,9 @@ def _with_facts_of_the_line(situation: Situation, match: DiagnosedCause) -> Situ
             situation = situation.with_fact(fact)
     if match.name:
         situation = situation.with_fact(Fact("name", match.name, "rules"))
+    file = _FILE_OF_LINE.match(match.line.text)
+    if file:
+        situation = situation.with_fact(Fact("file", file["file"], "rules"))
     for name, pattern in _ANSWER_FACTS.items():
         found = pattern.search(match.answer)
         if found:

@@ -5,10 +5,12 @@
 - collected_host: the machine that the output of a collect_env describes
 - host_facts: the facts of a machine that a diagnosis uses
 - rule_facts: what the rule book says of known facts: which gcc this nvcc takes, …
+- toolkit_facts: where the toolkit is, whose package it is, and what installs its other parts
 - compiler_choice: a gcc that both a toolkit and a release of torch take, and how to install it
 - torch_commands: the commands that install torch, from the index that has it for this machine
 - project_commands: the project whose compiled part a log names, and the command that installs it again
 - requested_versions: compare the version that was asked for with those that there are, and find a Python for it
+- source_edits: the command that edits old code for a newer torch or CUDA
 - candidates: judge the candidates of a cause by the facts
 - templates: fill facts into the sentences and commands of a cause
 - cure_order: put the parts of a cure for this machine before those for others

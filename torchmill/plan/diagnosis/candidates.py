@@ -1,5 +1,6 @@
 """Judge the candidates of a cause: which of its reasons the facts support, and which not."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -97,12 +98,18 @@ def _judge_candidate(candidate: CauseCandidate, values: Mapping[str, str]) -> Ju
 def meets(condition: str, value: str) -> bool:
     """Tell whether the value of a fact meets a condition: bounds, "<8", or words, "no|none".
 
-    A value that is no version is in no bounds. KNOWN among the words is met by every value.
+    A value that is no version is in no bounds. In words * stands for any characters, so that KNOWN
+    is met by every value.
     """
     if condition[:1] in "<>=!~":
         return is_version(value) and is_within(SpecifierSet(condition), value)
-    words = condition.split("|")
-    return KNOWN in words or value in words
+    return any(_is_like(value, word) for word in condition.split("|"))
+
+
+def _is_like(value: str, word: str) -> bool:
+    """Tell whether a value is a word, in which * stands for any characters."""
+    parts = [re.escape(part) for part in word.split("*")]
+    return re.fullmatch(".*".join(parts), value) is not None
 
 
 def condition_problem(condition: str) -> str:

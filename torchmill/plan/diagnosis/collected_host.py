@@ -22,8 +22,8 @@ from torchmill.host.host import (
     HostResources,
     HostToolkits,
 )
+from torchmill.plan.diagnosis.compiler_choice import parse_distribution
 from torchmill.plan.diagnosis.log_facts import FactCollector
-from torchmill.plan.diagnosis.rule_facts import parse_distribution
 from torchmill.plan.log_lines import plain_lines
 
 # Lines that only the output of a collect_env has, at least two of which must be there.

@@ -29,6 +29,14 @@ class GccChoice:
     exports: str  # "export CC=gcc-10 CXX=g++-10 …"
 
 
+def parse_distribution(text: str | None) -> LinuxDistribution | None:
+    """Return the distribution that a fact names: "ubuntu 20.04"; None if it is not known."""
+    if not text:
+        return None
+    name, _, version = text.partition(" ")
+    return LinuxDistribution(name, version)
+
+
 def takes_major(bounds: SpecifierSet, major: int) -> bool:
     """Tell whether bounds of versions allow a gcc of a major version: its first or its last."""
     return is_within(bounds, f"{major}.0") or is_within(bounds, f"{major}.99")

@@ -14,7 +14,7 @@ from functools import cache
 from torchmill.core.package_data import read_table_beside
 from torchmill.plan.diagnosis.candidates import meets
 from torchmill.plan.diagnosis.shell_words import adapt_commands
-from torchmill.plan.diagnosis.templates import fill_facts
+from torchmill.plan.diagnosis.templates import fill_cure
 
 _WORDS = read_table_beside(__file__, "cure_words.toml")
 
@@ -84,7 +84,7 @@ def order_cure(cure: str, values: Mapping[str, str]) -> str:
 
 def write_cure(cure: str, values: Mapping[str, str]) -> str:
     """Return a cure for this machine: facts filled in, its parts in order, its commands in its words."""
-    return adapt_commands(order_cure(fill_facts(cure, values), values), values)
+    return adapt_commands(order_cure(fill_cure(cure, values), values), values)
 
 
 def part_verdict(part: str, values: Mapping[str, str]) -> str:

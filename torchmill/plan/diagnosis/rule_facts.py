@@ -13,7 +13,6 @@ from torchmill.config import distributions
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Gpu
 from torchmill.config.gpu_names import gpu_capability
-from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import paired_release
 from torchmill.config.rule import Rule
@@ -24,6 +23,7 @@ from torchmill.plan.arch_toolkits import format_toolkit_range, toolkits_with_tar
 from torchmill.plan.diagnosis.compiler_choice import (
     choose_gcc,
     fitting_majors,
+    parse_distribution,
     takes_major,
     torch_gcc_bounds,
     widely_taken_majors,
@@ -31,6 +31,12 @@ from torchmill.plan.diagnosis.compiler_choice import (
 from torchmill.plan.diagnosis.project_commands import project_facts
 from torchmill.plan.diagnosis.requested_versions import request_facts
 from torchmill.plan.diagnosis.situation import Fact, Situation
+from torchmill.plan.diagnosis.source_edits import edit_command
+from torchmill.plan.diagnosis.toolkit_facts import (
+    toolkit_parts_facts,
+    toolkit_place_facts,
+    toolset_facts,
+)
 from torchmill.plan.diagnosis.torch_commands import index_facts, torch_facts
 from torchmill.plan.drivers import is_known_older
 
@@ -39,6 +45,7 @@ _DISTRIBUTION_NVCC = "/usr/bin/nvcc"  # of the distribution's own package
 _PARTNERS = ("torchvision", "torchaudio")
 # What compilers called a standard before it was published -> the name that it got.
 _DRAFT_STANDARDS = {"0x": "11", "1y": "14", "1z": "17", "2a": "20", "2b": "23"}
+_STANDARDS = frozenset({"11", "14", "17", "20", "23"})
 _OLDEST_STANDARD = 98  # C++98; the names of all later ones begin with 0, 1 or 2
 
 
@@ -59,13 +66,16 @@ def add_rule_facts(facts: Facts, situation: Situation, named: str = "") -> Situa
     situation = situation.with_facts(_family_facts(situation))
     for compute in _RULES:
         situation = situation.with_facts(compute(facts, situation))
+    toolkit = _toolkit(facts, situation.value("cuda"))
+    situation = situation.with_facts(toolset_facts(situation, toolkit))
+    for describe in (toolkit_place_facts, toolkit_parts_facts, _edit_facts):
+        situation = situation.with_facts(describe(situation))
     return situation
 
 
 def _computed(situation: Situation, name: str, value: str, *basis: str) -> Fact:
     """Return a fact of the rules, computed from others that are known."""
-    facts = [situation.facts[part] for part in basis if part in situation.facts]
-    return Fact(name, value, "rules", basis=tuple(facts))
+    return situation.computed(name, value, *basis)
 
 
 def _plain_version(text: str | None) -> str | None:
@@ -246,6 +256,35 @@ def _nearest_index(facts: Facts, toolkit: Toolkit) -> str:
     return cuda_label(f"{nearest.major}.{nearest.minor}")
 
 
+def _named_cuda_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield a toolkit that has the name which the compiler does not know, and its wheels' label.
+
+    It is the one that torch was built with, if that has it; else the next older or newer one.
+    """
+    gone = situation.value("gone_in_cuda")
+    since = situation.value("came_in_cuda")
+    if gone is None and since is None:
+        return
+    fitting = [
+        toolkit
+        for toolkit in facts.toolkits
+        if (gone is None or Version(toolkit.version) < Version(gone))
+        and (since is None or Version(toolkit.version) >= Version(since))
+    ]
+    if not fitting:
+        return
+    chosen = fitting[0] if gone is None else fitting[-1]
+    of_torch = _toolkit(facts, situation.value("torch_cuda"))
+    if of_torch is not None:
+        answer = "yes" if of_torch in fitting else "no"
+        yield _computed(situation, "cuda_of_torch_has_it", answer, "torch_cuda")
+        chosen = of_torch if of_torch in fitting else chosen
+    yield _computed(situation, "cuda_with_name", chosen.version, "torch_cuda")
+    index = _nearest_index(facts, chosen)
+    if index:
+        yield _computed(situation, "index_with_name", index, "torch_cuda")
+
+
 def _capability_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     """Yield how the toolkit of nvcc fits the GPU that the line names, and the machine's."""
     toolkit = _toolkit(facts, situation.value("cuda"))
@@ -260,12 +299,26 @@ def _capability_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
             yield _computed(situation, f"{name}_toolkits", known_by, basis)
             yield _computed(situation, f"{name}_first_toolkit", serving[0].version, basis)
             yield _computed(situation, f"{name}_last_toolkit", serving[-1].version, basis)
+        if name == "named":
+            yield from _fit_of_torch(facts, situation, capability)
         if toolkit is not None:
             fit = _capability_fit(facts, toolkit, capability)
         else:
             fit = _fit_of_any_toolkit(facts, serving)
         if fit:
             yield _computed(situation, f"{name}_fit", fit, "cuda", basis)
+
+
+def _fit_of_torch(facts: Facts, situation: Situation, capability: str) -> Iterator[Fact]:
+    """Yield how torch's CUDA fits a capability, and the toolkit to take: that one, or the first."""
+    serving = toolkits_with_target(facts, capability)
+    of_torch = _toolkit(facts, situation.value("torch_cuda"))
+    if of_torch is not None:
+        fit = _capability_fit(facts, of_torch, capability)
+        yield _computed(situation, "named_fit_of_torch", fit, "torch_cuda")
+    if serving:
+        chosen = of_torch if of_torch in serving else serving[0]
+        yield _computed(situation, "toolkit_for_named", chosen.version, "torch_cuda")
 
 
 def _c_library_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
@@ -383,6 +436,20 @@ def _older_gcc(facts: Facts, situation: Situation) -> Iterator[Fact]:
     yield from _gcc_facts(situation, "older_", majors)
 
 
+def _other_gcc(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield a gcc other than the one that is here, in place of one that crashes."""
+    gcc = situation.value("gcc")
+    if gcc is None:
+        return
+    toolkit = _toolkit(facts, situation.value("cuda"))
+    torch = _plain_version(situation.value("torch"))
+    majors = fitting_majors(facts, toolkit, torch)
+    if toolkit is None and torch is None:
+        majors = widely_taken_majors(facts)
+    here = int(gcc.split(".")[0])
+    yield from _gcc_facts(situation, "other_", [major for major in majors if major != here])
+
+
 def _gcc_facts(situation: Situation, prefix: str, majors: Sequence[int]) -> Iterator[Fact]:
     """Yield the facts of the gcc to take of some major versions; their names begin with a prefix."""
     choice = choose_gcc(
@@ -422,14 +489,6 @@ def _bounds_fit(version: str, bounds: Iterable[SpecifierSet]) -> str:
         return "fits"
     is_too_new = any(takes_major(bound, older) for bound in specifiers for older in range(4, major))
     return "too new" if is_too_new else "too old"
-
-
-def parse_distribution(text: str | None) -> LinuxDistribution | None:
-    """Return the distribution that a fact names: "ubuntu 20.04"; None if it is not known."""
-    if not text:
-        return None
-    name, _, version = text.partition(" ")
-    return LinuxDistribution(name, version)
 
 
 def _family_facts(situation: Situation) -> Iterator[Fact]:
@@ -515,6 +574,10 @@ def _standard_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     for rule in _torch_rules(facts, _plain_version(situation.value("torch"))):
         if rule.cxx is not None:
             needed = rule.cxx
+    named = situation.value("name")
+    if named in _STANDARDS:
+        # The message itself says which standard the code is written in.
+        needed = max(needed, int(named))
     if not needed:
         return
     yield _computed(situation, "standard_needed", str(needed), "torch")
@@ -544,6 +607,16 @@ def _setuptools_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
                 yield _computed(situation, "setuptools_pin", requirement, "torch")
 
 
+def _edit_facts(situation: Situation) -> Iterator[Fact]:
+    """Yield the command that edits old code, if the line names what an edit replaces."""
+    torch = _plain_version(situation.value("torch"))
+    cuda = _plain_version(situation.value("cuda"))
+    system = situation.value("system")
+    command = edit_command(situation.value("name") or "", torch, cuda, system)
+    if command:
+        yield _computed(situation, "edit", command, "torch", "cuda")
+
+
 def distribution_nvcc(situation: Situation) -> Fact | None:
     """Return the toolkit of the distribution's own nvcc, where the log shows that this one runs."""
     path = situation.value("nvcc_path")
@@ -558,11 +631,13 @@ def distribution_nvcc(situation: Situation) -> Fact | None:
 
 _RULES = (
     _toolkit_facts,
+    _named_cuda_facts,
     _capability_facts,
     _c_library_facts,
     _compiler_facts,
     _gcc_to_take,
     _older_gcc,
+    _other_gcc,
     _driver_facts,
     _python_facts,
     _standard_facts,

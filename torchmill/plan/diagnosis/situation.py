@@ -53,6 +53,11 @@ class Situation:
         """Return those facts of some names that are known."""
         return tuple(self.facts[name] for name in names if name in self.facts)
 
+    def computed(self, name: str, value: str, *basis: str) -> Fact:
+        """Return a fact of the rules that is computed from others, as far as they are known."""
+        facts = [self.facts[part] for part in basis if part in self.facts]
+        return Fact(name, value, "rules", basis=tuple(facts))
+
     def with_fact(self, fact: Fact) -> Situation:
         """Return the situation with a fact in place of what was known by its name."""
         return Situation({**self.facts, fact.name: fact}, self.contradictions)
