@@ -843,5 +843,5 @@ def test_a_candidate_that_lacks_its_fact_is_not_left_over() -> None:
         ),
     ],
 )
-def test_the_first_command_mends(lines: tuple[str, ...], command: str) -> None:
+def test_torch_is_installed_again_where_that_mends(lines: tuple[str, ...], command: str) -> None:
     assert first_command(*lines).startswith(command)
