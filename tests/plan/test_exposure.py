@@ -144,13 +144,13 @@ def test_facts_of_nothing_say_nothing(shipped: Facts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("secure", "label"), [("none", "git49444c3"), ("all", "git49444c3.modified")]
+    ("secure", "label"), [("none", "gitee1b680"), ("all", "gitee1b680.modified")]
 )
 def test_a_version_after_a_commit_tells_that_unproven_patches_changed_it(
     shipped: Facts, secure: str, label: str
 ) -> None:
     options = options_of(f"--secure={secure}", "--label=git")
-    torch = plan_torch(shipped, "wheel-3.10-cpu", "v1.13.1", options=options)
-    assert torch.wheel.version == f"1.13.1+{label}"
-    audio = plan_torch(shipped, "audio-3.10-cpu", "v1.13.1", options=options)
-    assert audio.wheel.torch == f"torch==1.13.1+{label}"
+    torch = plan_torch(shipped, "wheel-3.10-cpu", "v2.4.1", options=options)
+    assert torch.wheel.version == f"2.4.1+{label}"
+    audio = plan_torch(shipped, "audio-3.10-cpu", "v2.4.1", options=options)
+    assert audio.wheel.torch == f"torch==2.4.1+{label}"
