@@ -222,7 +222,7 @@ def test_a_failure_that_is_known_is_told_with_its_cure(tmp_path: Path, shipped: 
             shipped.causes,
         )
     assert "certificate could not be verified" in str(caught.value)
-    assert "`ca-certificates`" in str(caught.value)
+    assert "ca-certificates" in str(caught.value)
 
 
 def test_docker_is_told_the_machine_that_a_variable_could_change(tmp_path: Path) -> None:

@@ -280,7 +280,7 @@ def test_a_machine_without_memory_or_capability_is_refused(tmp_path: Path) -> No
     problems = str(caught.value)
     for expected in (
         "'cores' is 0, expected a whole number from 1",
-        "'memory' is '0 B', expected what the machine has",
+        "'memory' is '0 B', expected bytes above 0",
         "'capability' of 'Tesla K80' is 'sm_37', expected one such as '8.6'",
     ):
         assert expected in problems

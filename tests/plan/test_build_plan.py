@@ -184,20 +184,19 @@ def with_gcc(version: str) -> Host:
     return change_host(LINUX, compilers={"default": Compiler("gcc", version)})
 
 
-@pytest.mark.parametrize("line", ["", "two words", "numpy<"])
-def test_a_line_that_is_no_requirement_is_refused_with_its_rule(configs: Path, line: str) -> None:
+def test_an_empty_requirement_is_refused_with_its_rule(configs: Path) -> None:
     facts = with_rules(
         configs,
-        f"""
+        """
         [[rule]]
-        when = {{ variant = "cpu" }}
+        when = { variant = "cpu" }
         reason = "it is needed"
-        requires = ["{line}"]
+        requires = [""]
     """,
     )
     with refused("facts-invalid") as caught:
         plan_base(facts)
-    assert f"'{line}' is not a requirement" in str(caught.value)
+    assert "'' is not a requirement" in str(caught.value)
     assert str(caught.value).startswith("base.toml: rule ")
 
 
