@@ -7,13 +7,12 @@ The dates of files on the disk are shifted as well or, in every second case, sta
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.faults.kills import SESSIONS, make_upstream, set_back
+from tests.faults.kills import SESSIONS, digest_delivered, make_upstream, set_back
 from tests.faults.tally import RIGHT, Tally
 from tests.support.sampled import Sample, fetched
 
@@ -83,5 +82,4 @@ def _finish(sample: Sample, session: str, variables: dict[str, str]) -> str:
         sample.env.update(usual)
     if run.returncode:
         return f"ended with {run.returncode}: {output[-600:]}"
-    (wheel,) = (sample.home / "dist").glob("tinytorch-*.whl")
-    return hashlib.sha256(wheel.read_bytes()).hexdigest()
+    return digest_delivered(sample, session)

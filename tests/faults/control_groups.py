@@ -9,7 +9,6 @@ Docker and Slurm mount them on older systems; making them needs root.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import random
 import re
@@ -25,7 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.doors import is_our_traceback
-from tests.faults.kills import SESSIONS, finish, make_upstream, remove, set_back
+from tests.faults.kills import (
+    SESSIONS,
+    digest_delivered,
+    finish,
+    make_upstream,
+    remove,
+    set_back,
+)
 from tests.faults.tally import REFUSED, RIGHT, Tally
 from tests.support.commands import ROOT, environment
 from tests.support.sampled import Sample, fetched
@@ -47,10 +53,10 @@ class Groups:
         self.folders = {controller: _own_folder(controller) / name for controller in CONTROLLERS}
         for folder in self.folders.values():
             folder.mkdir()
-        if cpuset := self.folders.get("cpuset"):
-            # A new group has no processors and no memory nodes, and takes no process without them.
-            for file in ("cpuset.cpus", "cpuset.mems"):
-                (cpuset / file).write_text((cpuset.parent / file).read_text())
+        # A new group has no processors and no memory nodes, and takes no process without them.
+        cpuset = self.folders["cpuset"]
+        for file in ("cpuset.cpus", "cpuset.mems"):
+            (cpuset / file).write_text((cpuset.parent / file).read_text())
 
     def write(self, controller: str, file: str, value: object) -> None:
         """Write a value to a file of the group in one controller. Raises OSError if the kernel refuses it."""
@@ -70,9 +76,9 @@ class Groups:
 
     def remove(self) -> None:
         """Thaw and end what is in the group, and remove it."""
-        with contextlib.suppress(KeyError, OSError):
+        with contextlib.suppress(OSError):
             self.write("freezer", "freezer.state", "THAWED")
-        with contextlib.suppress(KeyError, OSError):
+        with contextlib.suppress(OSError):
             self.write("memory", "memory.limit_in_bytes", -1)
         deadline = time.monotonic() + 10
         while (numbers := self.processes()) and time.monotonic() < deadline:
@@ -232,7 +238,7 @@ class GroupedRun:
 
     code: int | None  # None if it did not end
     output: str
-    wheel: str  # the digest of what it delivered; "" if nothing
+    wheel: str  # the digest of what it delivered; "" unless it ended well
     processes_left: int  # in its group, a while after it
 
     def outcome(self, expected: str) -> str:
@@ -282,7 +288,8 @@ def _run_in_group(
     deadline = time.monotonic() + _LAST_PROCESS_SECONDS
     while (left := groups.processes()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return GroupedRun(code, output, _digest(sample), len(left))
+    wheel = digest_delivered(sample, session) if code == 0 else ""
+    return GroupedRun(code, output, wheel, len(left))
 
 
 def _outcome_afterwards(sample: Sample, session: str, expected: str) -> str:
@@ -292,10 +299,3 @@ def _outcome_afterwards(sample: Sample, session: str, expected: str) -> str:
     except subprocess.CalledProcessError as error:
         return f"afterwards it ended with {error.returncode}: {error.output[-500:]}"
     return "" if digest == expected else "afterwards the wheel is another one"
-
-
-def _digest(sample: Sample) -> str:
-    """Return the digest of the wheel that a session delivered; "" if there is none."""
-    for wheel in (sample.home / "dist").glob("tinytorch-*.whl"):
-        return hashlib.sha256(wheel.read_bytes()).hexdigest()
-    return ""

@@ -231,6 +231,11 @@ def finish(sample: Sample, session: str) -> str:
     nox = sample.nox("-s", session)
     if nox.returncode:
         raise subprocess.CalledProcessError(nox.returncode, session, nox.stdout + nox.stderr)
+    return digest_delivered(sample, session)
+
+
+def digest_delivered(sample: Sample, session: str) -> str:
+    """Return the digest of the wheel that a session delivered. Raises ValueError unless it is one."""
     kind, _, _ = session.partition("-")
     (wheel,) = (sample.home / "dist").glob(f"{_PROJECTS[kind]}-*.whl")
     return hashlib.sha256(wheel.read_bytes()).hexdigest()
