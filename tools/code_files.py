@@ -35,8 +35,8 @@ def write_wheel_code(folder: Path, package: str, wheels: Sequence[WheelCode]) ->
         ]
         if wheel.cuda:
             lines.append(f"cuda = {toml_string(wheel.cuda)}")
-        if wheel.own:
-            lines.append(f"own = {toml_string(wheel.own)}")
+        if wheel.kernel_targets:
+            lines.append(f"kernel_targets = {toml_string(wheel.kernel_targets)}")
         lines += _list_lines("files", wheel.files)
         lines += _list_lines("beside", wheel.beside)
         for library in wheel.code.values():

@@ -306,7 +306,7 @@ class IndexReader:
                     date=today(),
                     code=libraries,
                     cuda=cuda if targets else None,
-                    own=targets,
+                    kernel_targets=targets,
                     beside=requirements,
                 )
                 codes.append(_with_old_date(code, self.facts.official.wheel_code))

@@ -37,10 +37,12 @@ def _rows(facts: Facts, package: str) -> Iterator[str]:
     """Yield the rows of a table; wheels of one arch without device code share a row at the end."""
     readings = [reading for reading in facts.official.wheel_code if reading.package == package]
     for reading in readings:
-        if reading.own:
+        if reading.kernel_targets:
             yield _row(facts, reading)
     for arch in dict.fromkeys(reading.arch for reading in readings):
-        plain = [reading for reading in readings if reading.arch == arch and not reading.own]
+        plain = [
+            reading for reading in readings if reading.arch == arch and not reading.kernel_targets
+        ]
         if plain:
             releases = ", ".join(reading.release for reading in plain)
             date = max(str(reading.date) for reading in plain)
@@ -60,7 +62,7 @@ def _row(facts: Facts, reading: WheelCode) -> str:
         reading.release,
         reading.arch,
         reading.cuda or "",
-        ";".join(map(str, parse_checked_arch_list(facts, reading.own))),
+        ";".join(map(str, parse_checked_arch_list(facts, reading.kernel_targets))),
         " ".join(served),
         " ".join(gaps),
         reading.date or "",

@@ -277,10 +277,10 @@ def _compare_code(facts: Facts, release: Release, wheels: Sequence[RemoteWheel])
         official = release.cuda.official.get(wheel.cuda or "", Cuda())
         recorded = official.capabilities.get(arch.name, "")
         for reading in readings:
-            is_same = set(reading.own.split(";")) == set(recorded.split(";"))
+            is_same = set(reading.kernel_targets.split(";")) == set(recorded.split(";"))
             if reading.cuda == wheel.cuda and not is_same:
                 name = f"capabilities {reading.arch}"
-                code = f"{reading.files[0]} has code for {reading.own}"
+                code = f"{reading.files[0]} has code for {reading.kernel_targets}"
                 yield name, f"{code}, the file says {recorded or None}"
 
 

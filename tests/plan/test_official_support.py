@@ -56,7 +56,7 @@ def official_entries(facts: Facts, arch: str) -> dict[str, list[str]]:
     for release in facts.releases["torch"]:
         for cuda, official in release.cuda.official.items():
             readings = wheel_fit.find_readings(facts, "torch", release.version, arch, cuda)
-            lists = [reading.own for reading in readings]
+            lists = [reading.kernel_targets for reading in readings]
             if not readings:
                 lists = [official.capabilities.get(arch, "")]
             for listed in lists:
@@ -118,8 +118,8 @@ def test_code_goes_before_ptx_if_both_were_read(shipped: Facts) -> None:
         if (reading.package, reading.release, reading.arch) == ("torch", "2.4.1", "x86_64")
     )
     alike = replace(reading, code={}, beside=())
-    with_code = replace(alike, cuda="11.8", own="9.0")
-    with_ptx = replace(alike, cuda="12.1", own="8.0+PTX")
+    with_code = replace(alike, cuda="11.8", kernel_targets="9.0")
+    with_ptx = replace(alike, cuda="12.1", kernel_targets="8.0+PTX")
     facts = change_facts(shipped, official={"wheel_code": (with_code, with_ptx)})
     support = official_support.support_by_release(facts, find_capability(shipped, "9.0"), "x86_64")
     assert support["2.4.1"] == "code for 9.0"

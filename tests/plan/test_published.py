@@ -509,7 +509,7 @@ def test_the_tags_of_official_wheels_promise_a_glibc(
 def test_a_wheel_with_device_code_is_no_reading_of_a_build_without_cuda(shipped: Facts) -> None:
     # Wheels with device code were uploaded by mistake, and replaced by those of build 1.
     readings = wheel_fit.find_readings(shipped, "torchvision", "0.20.0", "aarch64", None)
-    assert [reading.own for reading in readings] == [""]
+    assert [reading.kernel_targets for reading in readings] == [""]
 
 
 def test_the_driver_of_a_board_is_named_by_its_jetpack(shipped: Facts) -> None:

@@ -92,7 +92,7 @@ def readings_of(package: str, version: str, small_facts: Facts) -> list[WheelCod
     for arch in small_facts.arches:
         reading = WheelCode(package, version, arch, (), None, {})
         if arch == "x86_64" and package == "base":
-            reading = replace(reading, cuda="11.7", own="3.7;7.0+PTX")
+            reading = replace(reading, cuda="11.7", kernel_targets="3.7;7.0+PTX")
         readings.append(reading)
     return readings
 
@@ -332,7 +332,7 @@ def test_a_library_of_another_size_was_not_read(
 def test_a_list_of_capabilities_that_differs_is_reported(small_facts: Facts) -> None:
     facts = facts_of(small_facts)
     first, *other_readings = facts.official.wheel_code
-    readings = (replace(first, own="5.0", files=("a.whl",)), *other_readings)
+    readings = (replace(first, kernel_targets="5.0", files=("a.whl",)), *other_readings)
     facts = change_facts(facts, official={"wheel_code": readings})
     (difference,) = release_differences(facts, {"base": WHEELS, "addon": ADDONS}, ())
     assert difference.text == "a.whl has code for 5.0, the file says 3.7;7.0+PTX"

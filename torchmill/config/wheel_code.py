@@ -43,7 +43,7 @@ class WheelCode:
     # The targets of the package's kernels, as in TORCH_CUDA_ARCH_LIST: "8.0;9.0+PTX"; "": no CUDA.
     # They are the most frequent targets in the package's library with most fatbins. Other targets
     # there are of kernels that were linked from NVIDIA's static libraries.
-    own: str = ""
+    kernel_targets: str = ""
     # Packages with device code that the wheel requires: "nvidia-nccl-cu13==2.30.7".
     beside: tuple[str, ...] = ()
 

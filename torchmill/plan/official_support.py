@@ -55,7 +55,7 @@ def _support_of_build(
     """
     announced = release.cuda.official[cuda].capabilities
     readings = wheel_fit.find_readings(facts, release.package, release.version, arch, cuda)
-    lists = [reading.own for reading in readings] or [announced.get(arch, "")]
+    lists = [reading.kernel_targets for reading in readings] or [announced.get(arch, "")]
     has_gaps = any(wheel_fit.code_gap(facts, reading, gpu) for reading in readings)
     for listed in lists:
         targets = arch_list.parse_checked_arch_list(facts, listed) if listed else []

@@ -81,7 +81,7 @@ class PublishedWheel:
 
         Of wheels for several Pythons, the first reading counts.
         """
-        return self.readings[0].own if self.readings else None
+        return self.readings[0].kernel_targets if self.readings else None
 
     @property
     def summary(self) -> str:

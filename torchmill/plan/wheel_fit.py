@@ -94,7 +94,7 @@ def code_gap(facts: Facts, reading: WheelCode, gpu: Capability) -> str:
     """Return a clause on the code for GPUs of a capability that a wheel lacks; "" if it has all."""
     kind = _kind_of_own_code(facts, reading, gpu)
     if kind is None:
-        targets = reading.own or "no GPU"
+        targets = reading.kernel_targets or "no GPU"
         return f"it has no code for {gpu.name}: its own kernels are for {targets}"
     gaps = [
         *_library_gaps(facts, reading, gpu, in_all=kind == "PTX"),
@@ -115,9 +115,11 @@ def has_own_code(facts: Facts, reading: WheelCode, gpu: Capability) -> bool:
 
 def _kind_of_own_code(facts: Facts, reading: WheelCode, gpu: Capability) -> str | None:
     """Return "code" or "PTX": how a wheel's own kernels run on a capability; None: not at all."""
-    if not reading.own:
+    if not reading.kernel_targets:
         return None
-    return serving_kind(facts, arch_list.parse_checked_arch_list(facts, reading.own), gpu)
+    return serving_kind(
+        facts, arch_list.parse_checked_arch_list(facts, reading.kernel_targets), gpu
+    )
 
 
 def _library_gaps(
@@ -322,7 +324,7 @@ def find_readings(
         if not reading.cuda:
             # The wheels of torchvision and torchaudio do not name their toolkit, which is torch's.
             # All that they show is whether they have device code.
-            is_match = bool(reading.own) == bool(cuda)
+            is_match = bool(reading.kernel_targets) == bool(cuda)
         if is_match:
             readings.append(reading)
     return tuple(readings)
