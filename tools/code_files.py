@@ -38,7 +38,7 @@ def write_wheel_code(folder: Path, package: str, wheels: Sequence[WheelCode]) ->
         if wheel.kernel_targets:
             lines.append(f"kernel_targets = {toml_string(wheel.kernel_targets)}")
         lines += _list_lines("files", wheel.files)
-        lines += _list_lines("beside", wheel.beside)
+        lines += _list_lines("required_packages", wheel.required_packages)
         for library in wheel.code.values():
             table = f"wheel.code.{toml_string(library.name)}"
             lines += [f"[{table}]", f"sizes = {list(library.sizes)}"]

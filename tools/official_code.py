@@ -307,7 +307,7 @@ class IndexReader:
                     code=libraries,
                     cuda=cuda if targets else None,
                     kernel_targets=targets,
-                    beside=requirements,
+                    required_packages=requirements,
                 )
                 codes.append(_with_old_date(code, self.facts.official.wheel_code))
             bar.update(number, len(groups), "releases")
@@ -320,7 +320,7 @@ class IndexReader:
         """
         pins = set()
         for wheel in wheels:
-            for text in wheel.beside:
+            for text in wheel.required_packages:
                 name, version = text.split("==")
                 pins.add((name, version, wheel.arch))
         codes = []

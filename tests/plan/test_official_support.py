@@ -117,7 +117,7 @@ def test_code_goes_before_ptx_if_both_were_read(shipped: Facts) -> None:
         for reading in shipped.official.wheel_code
         if (reading.package, reading.release, reading.arch) == ("torch", "2.4.1", "x86_64")
     )
-    alike = replace(reading, code={}, beside=())
+    alike = replace(reading, code={}, required_packages=())
     with_code = replace(alike, cuda="11.8", kernel_targets="9.0")
     with_ptx = replace(alike, cuda="12.1", kernel_targets="8.0+PTX")
     facts = change_facts(shipped, official={"wheel_code": (with_code, with_ptx)})

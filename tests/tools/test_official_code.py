@@ -219,7 +219,7 @@ def test_packages_of_libraries_are_found_with_their_exact_versions(
                 session,
             )
             (dated,) = again.releases("base", wheels, SilentBar())
-    assert reading.beside == ("nvidia-cublas==3.1.5", "nvidia-nccl-cu12==2.1")
+    assert reading.required_packages == ("nvidia-cublas==3.1.5", "nvidia-nccl-cu12==2.1")
     assert (reading.cuda, reading.kernel_targets, reading.arch) == ("12.8", "7.0", "x86_64")
     assert [(package.name, dict(package.code)) for package in packages] == [
         ("nvidia-cublas", {"libx.so.1": "7.0;8.0"}),

@@ -45,7 +45,7 @@ class WheelCode:
     # there are of kernels that were linked from NVIDIA's static libraries.
     kernel_targets: str = ""
     # Packages with device code that the wheel requires: "nvidia-nccl-cu13==2.30.7".
-    beside: tuple[str, ...] = ()
+    required_packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

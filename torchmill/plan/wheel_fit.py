@@ -174,7 +174,7 @@ def _required_code(facts: Facts, reading: WheelCode) -> dict[str, list[PackageCo
     The list of a requirement is empty if nobody read that package.
     """
     packages: dict[str, list[PackageCode]] = {}
-    for requirement in reading.beside:
+    for requirement in reading.required_packages:
         name, _, version = requirement.partition("==")
         key = (name, version, reading.arch)
         packages[requirement] = [
