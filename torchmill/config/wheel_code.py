@@ -84,7 +84,8 @@ class ProcessorNeed:
     source: str
     needs: tuple[str, ...] = ()  # features without which the wheels fail
     # Features with which the wheels work: they did on a processor that has no others.
-    enough: tuple[str, ...] = ()
-    # Whether `enough` was tried: if so, an empty `enough` means that every processor suffices.
+    sufficient_features: tuple[str, ...] = ()
+    # Whether they worked on a processor with just `sufficient_features`. If so, and there are none,
+    # every processor suffices.
     tried: bool = False
-    why: str = ""  # a clause on what fails without `needs`
+    failure: str = ""  # a clause on what fails without `needs`

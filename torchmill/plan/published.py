@@ -301,7 +301,7 @@ def newest_for_gpus(facts: Facts, releases: Sequence[Release], host: Host) -> Pu
     flags: dict[str, None] = {}  # an ordered set
     for need in facts.official.processor_needs:
         if host.arch in need.arches:
-            flags |= dict.fromkeys((*need.needs, *need.enough))
+            flags |= dict.fromkeys((*need.needs, *need.sufficient_features))
     platform = replace(host.platform, processor_features=tuple(flags))
     wheel = newest_published(facts, releases, replace(host, platform=platform))
     if wheel is None:

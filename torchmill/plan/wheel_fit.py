@@ -261,14 +261,14 @@ def judge_processor(facts: Facts, release: Release, host: Host) -> WheelVerdict:
     if missing:
         reason = f"this processor has no {flags}"
         for need in needs:
-            if need.why and not missing.keys().isdisjoint(need.needs):
-                reason += f": {need.why}"
+            if need.failure and not missing.keys().isdisjoint(need.needs):
+                reason += f": {need.failure}"
                 break
         return WheelVerdict("does not fit", reason)
-    tried = [need.enough for need in needs if need.tried]
+    tried = [need.sufficient_features for need in needs if need.tried]
     if not tried:
         return WheelVerdict("cannot tell", "what it needs of the processor is not known")
-    if any(features.issuperset(enough) for enough in tried):
+    if any(features.issuperset(sufficient) for sufficient in tried):
         return FITS
     doubt = "this one lacks some of these" if features else "this one is not described"
     return WheelVerdict(
@@ -284,7 +284,7 @@ def processor_clause(facts: Facts, release: Release, arch: str) -> str:
         required |= dict.fromkeys(need.needs)
     if required:
         return f"it needs a processor with {', '.join(required)}"
-    tried = [need.enough for need in needs if need.tried and need.enough]
+    tried = [need.sufficient_features for need in needs if need.tried and need.sufficient_features]
     if tried:
         return f"it is known to run on processors with {', '.join(tried[0])}"
     return ""
