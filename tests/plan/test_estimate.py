@@ -94,7 +94,7 @@ def test_the_page_shows_the_back_test_as_it_is(shipped: Facts) -> None:
 
 def test_a_range_is_narrow_enough_to_be_useful(shipped: Facts) -> None:
     spread = require_assumptions(shipped).spread
-    assert spread.own < spread.cpu < spread.cuda < spread.other <= 5
+    assert spread.same_machine < spread.cpu < spread.cuda < spread.other <= 5
 
 
 def test_a_run_whose_cores_are_not_recorded_is_still_believable(shipped: Facts) -> None:

@@ -86,7 +86,7 @@ class CompilePeak:
 class Spread:
     """The factors by which estimates err, up or down, for each kind of run that one is based on."""
 
-    own: float  # runs of this machine
+    same_machine: float  # runs of the same build on this machine
     cpu: float  # runs without CUDA
     cuda: float  # runs with CUDA
     other: float  # runs of another package

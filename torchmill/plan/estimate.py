@@ -178,7 +178,7 @@ def _best_basis(
     if same_builds:
         # A cold run has a processor time; `or 1` is for the type checker.
         mean = geometric_mean(run.cpu_seconds or 1 for run in same_builds)
-        own_work = CompileWork(mean, assumed.spread.own, tuple(same_builds[:2]))
+        own_work = CompileWork(mean, assumed.spread.same_machine, tuple(same_builds[:2]))
         return own_work, "builds of this machine"
     package = plan.release.package
     if any(run.package != package for run in work.runs):
