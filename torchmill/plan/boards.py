@@ -11,16 +11,16 @@ from packaging.specifiers import SpecifierSet
 from torchmill.core.package_data import read_table_beside
 from torchmill.host.host import Host
 
-# "own": the driver runs the toolkit's code by itself. "compat": it does with NVIDIA's package
+# "native": the driver runs the toolkit's code by itself. "compat": it does with NVIDIA's package
 # cuda-compat. "unrecorded": nobody recorded whether it does. "none": it does not.
-DriverSupport = Literal["own", "compat", "unrecorded", "none"]
+DriverSupport = Literal["native", "compat", "unrecorded", "none"]
 # Keys of the tables in boards.toml. The driver does not run toolkits outside all their ranges.
-_RECORDED: tuple[DriverSupport, ...] = ("own", "compat", "unrecorded")
+_RECORDED: tuple[DriverSupport, ...] = ("native", "compat", "unrecorded")
 
 
 @cache
 def _boards_table() -> dict[str, dict[str, str]]:
-    """Return the ranges of toolkits by release of Jetson Linux: "35" -> "own" -> "==11.4"."""
+    """Return the ranges of toolkits by release of Jetson Linux: "35" -> "native" -> "==11.4"."""
     return read_table_beside(__file__, "boards.toml")
 
 

@@ -86,7 +86,7 @@ def _board_finding(context: CheckContext, toolkit: Toolkit) -> Finding | None:
         return None
     state = str(host.platform.distribution)
     needed = f"a JetPack that runs CUDA {cuda}"
-    if support == "own":
+    if support == "native":
         return Finding(DRIVER, state, needed, "ok")
     if support == "unrecorded":
         because = f"whether its driver runs what CUDA {cuda} makes is not recorded"
