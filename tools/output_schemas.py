@@ -500,7 +500,7 @@ def _diagnose() -> Schema:
     fact = {
         "name": text("its name"),
         "value": text("its value"),
-        "origin": text("'log', 'session', 'collect_env', 'host' or 'rules'"),
+        "origin": text("'log', 'session', 'collect_env', 'host', 'machine' (this one) or 'rules'"),
         "line": nullable(whole("the line of the log, counted from 1")),
         "text": nullable(text("that line")),
         "basis": texts("names of the facts that a rule computed it from"),

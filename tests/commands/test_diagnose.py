@@ -69,3 +69,31 @@ def test_without_a_log_the_last_session_that_failed_is_diagnosed(
 def test_without_a_log_and_a_session_one_has_to_be_named(invoke: InvokeHere) -> None:
     code, _, errors = invoke("diagnose")
     assert (code, "error[no-log]" in errors) == (2, True)
+
+
+def test_a_log_of_this_machine_is_judged_by_what_is_here(
+    folder: Path, invoke: InvokeHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    site = folder / "project/env/lib/python3.11/site-packages"
+    (site / "torch").mkdir(parents=True)
+    (site / "torch/version.py").write_text(
+        "__version__ = '2.5.1+cu124'\ncuda: Optional[str] = '12.4'\n", encoding="utf-8"
+    )
+    # What a log names is not run.
+    python = folder / "project/env/bin/python"
+    python.parent.mkdir()
+    python.write_text(f"#!/bin/sh\ntouch {folder}/was-run\n", encoding="utf-8")
+    python.chmod(0o755)
+    (folder / "build.log").write_text(
+        f"{python} -u setup.py build\n-I{site}/torch/include\n{REFUSED.format(10)}", "utf-8"
+    )
+    code, output, _ = invoke("diagnose build.log --json")
+    assert code == 0
+    facts = facts_of(output)
+    assert (facts["torch"]["value"], facts["torch"]["origin"]) == ("2.5.1+cu124", "machine")
+    assert facts["named_path"]["line"] == 1
+    assert not (folder / "was-run").exists()
+    host = ROOT / "tests/golden/hosts/debian-12.toml"
+    _, output, _ = invoke(f"diagnose build.log --host {host} --json")
+    assert "torch" not in facts_of(output)

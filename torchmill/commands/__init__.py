@@ -34,6 +34,7 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - index: `invoke index`: write a static index of dist/, or a conda channel
 - index_variants: `invoke index --variants`: make variants of the wheels of an index
 - jobs: `invoke jobs`: the limits of memory and processors, and how many compilers may run
+- log_machine: what this machine says about a log, if it names paths that are here
 - machine_report: the report of `invoke doctor` on a machine: findings with their fixes
 - matrix: `invoke matrix` and `invoke explain`: every cell of a release, and why a cell cannot be
   built

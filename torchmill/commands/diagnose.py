@@ -1,11 +1,13 @@
 """`invoke diagnose`: find the cause of a failed build in its log, and the fix."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.described_host import load_described_host
+from torchmill.commands.log_machine import read_machine_facts
 from torchmill.config import selection
 from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError
@@ -13,7 +15,7 @@ from torchmill.core.log_reader import read_log
 from torchmill.core.paths import Layout
 from torchmill.core.urls import hide_password
 from torchmill.plan import causes
-from torchmill.plan.causes import Diagnosis
+from torchmill.plan.causes import Diagnosis, ReadMachine
 from torchmill.plan.diagnosis import answer
 from torchmill.plan.diagnosis.host_facts import host_facts
 from torchmill.plan.diagnosis.situation import Fact
@@ -32,7 +34,8 @@ def diagnose_log(
 
     `log` is a path, or "-" for standard input; None is the log of the newest session that failed.
     The release of `tag` rules out causes that it cannot have. `host` is a host file, `collect_env`
-    a file with the output of a collect_env: both say on which machine the build failed.
+    a file with the output of a collect_env: both say on which machine the build failed. Without
+    them this machine is asked, if the log names paths that are here.
     """
     version = None
     if tag:
@@ -40,12 +43,17 @@ def diagnose_log(
         version = release.version if release else None
     machine_facts: list[Fact] = []
     described = load_described_host(host, collect_env)
+    read_machine: ReadMachine | None = read_machine_facts
     if described is not None:
         machine_facts = list(host_facts(described, "collect_env" if collect_env else "host"))
+        read_machine = None
+    diagnose_file = partial(
+        _diagnose, facts, version=version, machine_facts=machine_facts, read_machine=read_machine
+    )
     if log is None:
-        log, diagnosis = _newest_failure(facts, layout, version, machine_facts)
+        log, diagnosis = _newest_failure(layout, diagnose_file)
     else:
-        diagnosis = _diagnose(facts, log, version, machine_facts)
+        diagnosis = diagnose_file(log)
     shown_log = hide_password(log)
     return CommandOutput(
         answer.diagnosis_as_text(diagnosis, shown_log),
@@ -55,7 +63,12 @@ def diagnose_log(
 
 
 def _diagnose(
-    facts: Facts, log: str, version: str | None, machine_facts: Sequence[Fact]
+    facts: Facts,
+    log: str,
+    *,
+    version: str | None,
+    machine_facts: Sequence[Fact],
+    read_machine: ReadMachine | None,
 ) -> Diagnosis:
     """Return the diagnosis of a log."""
     return causes.diagnose(
@@ -65,18 +78,19 @@ def _diagnose(
         time.process_time,
         rules=facts,
         machine_facts=machine_facts,
+        read_machine=read_machine,
     )
 
 
 def _newest_failure(
-    facts: Facts, layout: Layout, version: str | None, machine_facts: Sequence[Fact]
+    layout: Layout, diagnose_file: Callable[[str], Diagnosis]
 ) -> tuple[str, Diagnosis]:
     """Return the newest log of a session that shows a failure, and its diagnosis.
 
     Raises ConfigError if there is none.
     """
     for path in _newest_logs(layout):
-        diagnosis = _diagnose(facts, str(path), version, machine_facts)
+        diagnosis = diagnose_file(str(path))
         if diagnosis.failure is not None or diagnosis.match is not None:
             return str(path), diagnosis
     raise ConfigError(

@@ -20,6 +20,7 @@
 - libraries: find libraries that a build links, by their headers
 - measurement: measure this machine: read what can be read, and run programs for the rest in
   parallel
+- named_places: look at places of this machine that a log names, without running anything there
 - native: this machine's system and architecture, and those of an executable file
 - own_runs: the builds that this machine has made, by the manifests of its wheels
 - processor: the processor that a build is for (--cpu): its flags, and the features that a machine

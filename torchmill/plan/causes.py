@@ -14,6 +14,7 @@ from torchmill.plan import first_error
 from torchmill.plan.diagnosis.candidates import CandidateRanking, judge
 from torchmill.plan.diagnosis.cure_order import write_cure
 from torchmill.plan.diagnosis.log_facts import FactCollector, is_of_the_line
+from torchmill.plan.diagnosis.named_paths import NamedPath, PathCollector
 from torchmill.plan.diagnosis.rule_facts import add_rule_facts
 from torchmill.plan.diagnosis.situation import Fact, Situation, make_situation
 from torchmill.plan.diagnosis.templates import fill_facts
@@ -55,6 +56,9 @@ _MACHINE_RANK = 0  # of causes that the machine lacks something
 _MOST_LINES = 20_000
 _SECONDS = 1.5  # of processor time for the comparison with the catalogue
 _SHARE_OF_HEAD = 0.5  # of that time, for the first lines of a log that also has last ones
+
+# Returns what this machine says about a log that names some paths and shows some facts.
+ReadMachine = Callable[[Sequence[NamedPath], Sequence[Fact]], Iterable[Fact]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,7 @@ def diagnose(
     *,
     rules: Facts | None = None,
     machine_facts: Iterable[Fact] = (),
+    read_machine: ReadMachine | None = None,
 ) -> Diagnosis:
     """Return the first error in the lines of a log and the cause that explains it best.
 
@@ -144,7 +149,8 @@ def diagnose(
     error has it.
 
     A cause with candidates is judged by the facts of the log, the `machine_facts`, and
-    what the `rules` say about them; without `rules`, only by the first two.
+    what the `rules` say about them; without `rules`, only by the first two. `read_machine` returns
+    what this machine says about a log that names some paths and shows some facts.
 
     `clock` returns the processor time in seconds, of which no more than some are spent; without it,
     the whole log is searched. Raises ConfigError for a pattern that is not a regular expression.
@@ -152,9 +158,13 @@ def diagnose(
     collector = FactCollector()
     doubts = _DoubtWatch()
 
+    named_paths = PathCollector()
+
     def observe(line: LogLine) -> None:
         collector.see(line)
         doubts.see(line)
+        if read_machine is not None:
+            named_paths.see(line)
 
     reading = last_run(log, observe)
     failure = first_error.first_failure(reading.lines)
@@ -168,7 +178,10 @@ def diagnose(
     if match is None and failure is not None:
         first_lines = [line for line in reading.lines if line.number == failure.number]
         match = _match_cause(reports, first_lines, budget)
-    situation = make_situation([*collector.facts(), *machine_facts])
+    known_facts = [*collector.facts(), *machine_facts]
+    if read_machine is not None:
+        known_facts += read_machine(named_paths.paths(), known_facts)
+    situation = make_situation(known_facts)
     if match is not None:
         situation = _with_facts_of_the_line(situation, match)
     if rules is not None:

@@ -4,6 +4,8 @@
 - log_facts: read facts out of the lines of a log
 - collected_host: the machine that the output of a collect_env describes
 - host_facts: the facts of a machine that a diagnosis uses
+- named_paths: collect the paths that a log names
+- this_machine: whether a log was written on this machine, and what this machine says about it
 - rule_facts: what the rule book says of known facts: which gcc this nvcc takes, …
 - toolkit_facts: where the toolkit is, whose package it is, and what installs its other parts
 - compiler_choice: a gcc that both a toolkit and a release of torch take, and how to install it

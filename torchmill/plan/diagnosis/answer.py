@@ -11,6 +11,7 @@ from torchmill.plan.diagnosis.cure_order import first_command, write_cure
 from torchmill.plan.diagnosis.log_facts import label_of, probe_of
 from torchmill.plan.diagnosis.situation import Contradiction, Fact, evidence
 from torchmill.plan.diagnosis.templates import facts_in, fill_facts
+from torchmill.plan.diagnosis.this_machine import IDENTITY, WITNESS
 
 _MOST_ALTERNATIVES = 2
 _FEWEST_OPEN = 2  # candidates between which it is asked
@@ -19,6 +20,7 @@ _ORIGINS = {
     "session": "the plan of the session",
     "collect_env": "the output of collect_env",
     "host": "the description of the machine",
+    "machine": "this machine",
     "rules": "the facts",
 }
 
@@ -37,6 +39,9 @@ def diagnosis_as_text(diagnosis: Diagnosis, log: str) -> str:
             lines.append(f"  before that, on line {failure.number}: {failure}")
     for contradiction in diagnosis.situation.contradictions:
         lines.append(f"  {contradiction_sentence(contradiction)}")
+    witness = witness_sentence(diagnosis)
+    if witness:
+        lines.append(f"  {witness}")
     if diagnosis.unread:
         lines.append(f"  {diagnosis.unread}")
     return "\n".join(lines)
@@ -146,9 +151,29 @@ def contradiction_sentence(contradiction: Contradiction) -> str:
     counted = contradiction.counted
     ignored = contradiction.ignored
     label = label_of(counted.name)
-    return (
+    sentence = (
         f"{_ORIGINS[ignored.origin]} says {label} {ignored.value}, and line {counted.line} of the "
-        f"log {counted.value}: the log counts, because it shows what the build used"
+        f"log {counted.value}: the log counts"
+    )
+    if ignored.origin == "machine" and ignored.name in IDENTITY:
+        return f"{sentence}, and nothing of this machine is used"
+    return f"{sentence}, because it shows what the build used"
+
+
+def witness_sentence(diagnosis: Diagnosis) -> str:
+    """Return by which path the log was told to be from this machine.
+
+    "" if nothing that this machine says is a part of the answer.
+    """
+    situation = diagnosis.situation
+    witness = situation.facts.get(WITNESS)
+    facts = deciding_facts(diagnosis, diagnosis.match) if diagnosis.match else []
+    facts += [contradiction.ignored for contradiction in situation.contradictions]
+    if witness is None or all(fact.origin != "machine" for fact in facts):
+        return ""
+    return (
+        f"line {witness.line} names {witness.value}, which is here, so this machine is taken for "
+        "that of the log, as it is now; `--host FILE` describes another one"
     )
 
 

@@ -7,7 +7,7 @@ from torchmill.plan.diagnosis.situation import Fact, Origin
 from torchmill.plan.plan import Plan
 
 # The family of a compiler -> the fact with its version.
-_COMPILER_FACTS = {"gcc": "gcc", "clang": "clang", "apple-clang": "clang", "msvc": "msvc"}
+COMPILER_FACTS = {"gcc": "gcc", "clang": "clang", "apple-clang": "clang", "msvc": "msvc"}
 
 
 def host_facts(host: Host, origin: Origin) -> Iterator[Fact]:
@@ -26,7 +26,7 @@ def host_facts(host: Host, origin: Origin) -> Iterator[Fact]:
             values["jetson"] = "a Jetson"
     compiler = host.compilers.default
     if compiler is not None:
-        values[_COMPILER_FACTS[compiler.family]] = compiler.version
+        values[COMPILER_FACTS[compiler.family]] = compiler.version
     # Which of several toolkits a build takes, the machine alone does not say.
     if len(host.toolkits.homes) == 1:
         values["cuda"] = next(iter(host.toolkits.homes))
@@ -52,7 +52,7 @@ def session_facts(plan: Plan, host: Host) -> Iterator[Fact]:
     }
     compiler = host.compilers.of_command(plan.variables.get("CXX", ""))
     if compiler is not None:
-        values[_COMPILER_FACTS[compiler.family]] = compiler.version
+        values[COMPILER_FACTS[compiler.family]] = compiler.version
     for name, value in values.items():
         if value:
             yield Fact(name, value, "session")

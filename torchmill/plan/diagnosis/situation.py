@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
+
+from torchmill.config.versions import is_version
 
 # Where a fact comes from. Of two that contradict each other the earlier origin here counts: the log
 # shows what the build really used, a description only what the machine has now.
-Origin = Literal["log", "session", "collect_env", "host", "rules"]
-_ORIGINS: tuple[Origin, ...] = ("log", "session", "collect_env", "host", "rules")
+# "machine" is this one, where it was not said on which machine the build failed.
+Origin = Literal["log", "session", "collect_env", "host", "machine", "rules"]
+_ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +82,25 @@ def make_situation(facts: Iterable[Fact]) -> Situation:
     contradictions: list[Contradiction] = []
     for fact in sorted(facts, key=lambda fact: _ORIGINS.index(fact.origin)):
         counted = by_name.setdefault(fact.name, fact)
-        if _contradict(counted, fact):
+        if contradict(counted, fact):
             contradictions.append(Contradiction(counted, fact))
     return Situation(by_name, tuple(contradictions))
 
 
-def _contradict(counted: Fact, other: Fact) -> bool:
+def contradict(counted: Fact, other: Fact) -> bool:
     """Tell whether two facts of different origins exclude each other.
 
-    "11" and "11.4.0" do not: the first is said with fewer parts.
+    "11" and "11.4.0" do not, nor do "2.9.1" and "2.9.1+cu128": the first is said with fewer parts.
+    Of names that are no versions, one may have further words: "NVIDIA GeForce RTX 3090".
     """
     if counted.origin == other.origin:
         return False
     shorter, longer = sorted((counted.value.lower(), other.value.lower()), key=len)
-    return longer != shorter and not longer.startswith((f"{shorter}.", f"{shorter} "))
+    if is_version(shorter):
+        return longer != shorter and not longer.startswith(
+            (f"{shorter}.", f"{shorter}+", f"{shorter} ")
+        )
+    return f" {shorter} " not in f" {longer} "
 
 
 def evidence(facts: Iterable[Fact]) -> Iterator[Fact]:
