@@ -37,7 +37,13 @@ from torchmill.config.package import (
 )
 from torchmill.config.package_wheels import WheelSource
 from torchmill.config.parsed import ParsedSource
-from torchmill.config.release import Cuda, Release, ReleaseProof, UpstreamWheels, WheelTraits
+from torchmill.config.release import (
+    OfficialCuda,
+    Release,
+    ReleaseProof,
+    UpstreamWheels,
+    WheelTraits,
+)
 from torchmill.config.rule import OfficialPart, Rule, When
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
 from torchmill.config.vulnerability import Vulnerability
@@ -247,15 +253,15 @@ def renamed_keys_of(kind: type, names: Mapping[str, str], *absent: str) -> dict[
 def _field_schema(field: toml_reader.FieldReader) -> Schema:
     match field.shape:
         case "value":
-            return VALUES[field.of]
+            return VALUES[field.content]
         case "map":
-            return mapping(VALUES[field.of])
+            return mapping(VALUES[field.content])
         case "choice":
-            return {"type": "string", "enum": list(field.of)}
+            return {"type": "string", "enum": list(field.content)}
         case "table":
-            return of_class(field.of)
+            return of_class(field.content)
         case "tables":
-            return tables(of_class(field.of))
+            return tables(of_class(field.content))
 
 
 def _is_required(field: toml_reader.FieldReader, schema: Schema) -> bool:
@@ -264,7 +270,7 @@ def _is_required(field: toml_reader.FieldReader, schema: Schema) -> bool:
     if field.shape == "table" or schema.get("type") == "object":
         # An absent table is read as an empty one.
         return "required" in schema
-    return field.of not in _MAY_BE_ABSENT
+    return field.content not in _MAY_BE_ABSENT
 
 
 def of_class(kind: type, *absent: str, **changed: Key) -> Schema:
@@ -449,7 +455,7 @@ def _release() -> Schema:
         "capabilities": _optional(_STRING, "TORCH_CUDA_ARCH_LIST of the wheels for x86_64"),
         "capabilities_aarch64": _optional(_STRING, "the same of those for aarch64"),
     }
-    official = of_class(Cuda, "capabilities", **lists)
+    official = of_class(OfficialCuda, "capabilities", **lists)
     cuda = {
         "range": _optional(_BOUNDS, "toolkits that the sources take"),
         "pypi": _optional(_VERSION, "the toolkit of the wheels on PyPI"),

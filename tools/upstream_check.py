@@ -32,7 +32,7 @@ from tools.wheel_capabilities import with_capabilities
 from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import platform_of_tag
 from torchmill.config.package import Edition, Package
-from torchmill.config.release import Cuda, Release
+from torchmill.config.release import OfficialCuda, Release
 from torchmill.config.release_lookup import all_pythons, base_package, find_release
 from torchmill.config.versions import python_key
 from torchmill.config.wheel_code import WheelCode
@@ -274,7 +274,7 @@ def _compare_code(facts: Facts, release: Release, wheels: Sequence[RemoteWheel])
             )
         if release.torch is not None:
             continue
-        official = release.cuda.official.get(wheel.cuda or "", Cuda())
+        official = release.cuda.official.get(wheel.cuda or "", OfficialCuda())
         recorded = official.capabilities.get(arch.name, "")
         for reading in readings:
             is_same = set(reading.kernel_targets.split(";")) == set(recorded.split(";"))
@@ -322,7 +322,7 @@ def _compare_toolkit(release: Release, wheels: Sequence[RemoteWheel]) -> Finding
 
 def _compare_cuda(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
     """Compare the GPU code and NVIDIA's packages of the CUDA wheels on Linux x86_64."""
-    recorded = release.cuda.official.get(release.cuda.pypi or "", Cuda())
+    recorded = release.cuda.official.get(release.cuda.pypi or "", OfficialCuda())
     capabilities = recorded.capabilities.get("x86_64", "")
     for wheel in reference_wheels(wheels):
         if wheel.capabilities and set(wheel.capabilities) != set(capabilities.split(";")):

@@ -601,6 +601,14 @@ def test_a_release_that_is_described_twice_is_refused(configs: Path) -> None:
     assert "tiny-scatter 0.9 stands in releases/ too; say it in one place" in problems(configs)
 
 
+def test_a_release_that_is_described_twice_is_reported_beside_other_mistakes(configs: Path) -> None:
+    with (configs / "releases/1.0.0.toml").open("a", encoding="utf-8") as file:
+        file.write('[tiny-scatter]\nversion = "0.9"\nsource = "test"\n')
+    (configs / "releases/9.0.0.toml").write_text("[base", encoding="utf-8")
+    write(configs, "packages/tiny-scatter.toml", "", "")
+    assert "tiny-scatter 0.9 stands in releases/ too; say it in one place" in problems(configs)
+
+
 # Packages whose own file declares their releases
 
 

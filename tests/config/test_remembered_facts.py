@@ -87,6 +87,19 @@ def test_a_pickle_that_would_run_code_is_not_obeyed(
     assert not canary.exists()
 
 
+@pytest.mark.parametrize(
+    "content", [b"ctorchmill.config.absent\nFacts\n.", b"ctorchmill.config.facts\nAbsent\n.", b"."]
+)
+def test_a_pickle_that_cannot_be_read_is_ignored(
+    content: bytes, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = remembered_facts.load_facts(memory)
+    monkeypatch.setattr(remembered_facts, "_digest", lambda *_: b"")  # as if it were ours
+    monkeypatch.setattr(remembered_facts, "_DIGEST_BYTES", 0)
+    (memory / "facts.pickle").write_bytes(content)
+    assert remembered_facts.load_facts(memory) == first
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"0" * 32, pickle.dumps(None)])
 def test_a_damaged_pickle_is_ignored(memory: Path, content: bytes) -> None:
     first = remembered_facts.load_facts(memory)

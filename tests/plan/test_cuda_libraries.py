@@ -10,7 +10,7 @@ from tests.support.changed_facts import change_groups
 from tests.support.hosts import change_host
 from tests.support.plans import find_torch_cell, plan_torch
 from torchmill.config.facts import Facts
-from torchmill.config.release import Cuda
+from torchmill.config.release import OfficialCuda
 from torchmill.config.release_lookup import find_release
 from torchmill.config.rule import Rule, When
 from torchmill.config.served_gpus import unserved_capabilities
@@ -28,9 +28,9 @@ from torchmill.plan.rules import CellConstraints
 LINUX = Host("x86_64", "linux", HostResources(4, 2**34), complete=True)
 # The libraries of official builds, by toolkit.
 OFFICIAL = {
-    "10.2": Cuda(cudnn="7.6.5.32", nccl="2.7.8"),
-    "11.7": Cuda(cudnn="8.5.0.96", magma="2.6.1"),
-    "12.4": Cuda(cudnn="9.1.0.70", nccl="2.20.5", magma="2.7.2"),
+    "10.2": OfficialCuda(cudnn="7.6.5.32", nccl="2.7.8"),
+    "11.7": OfficialCuda(cudnn="8.5.0.96", magma="2.6.1"),
+    "12.4": OfficialCuda(cudnn="9.1.0.70", nccl="2.20.5", magma="2.7.2"),
 }
 
 
@@ -39,7 +39,7 @@ def toolkit_source(kind: ToolkitKind, *versions: str, cuda: str = "11") -> Toolk
 
 
 def with_libraries(
-    small_facts: Facts, *rules: Rule, official: Mapping[str, Cuda] = OFFICIAL
+    small_facts: Facts, *rules: Rule, official: Mapping[str, OfficialCuda] = OFFICIAL
 ) -> Facts:
     """Return facts in which a package takes provisioned cuDNN and NCCL, and a provider has some."""
     package = small_facts.packages["base"]
@@ -90,7 +90,7 @@ def has_provisioned(host: Host, *names: str) -> Host:
 
 
 def test_the_version_of_the_official_build_is_taken(small_facts: Facts) -> None:
-    exact = {**OFFICIAL, "11.8": Cuda(cudnn="8.5.0.96", nccl="2.14.3")}
+    exact = {**OFFICIAL, "11.8": OfficialCuda(cudnn="8.5.0.96", nccl="2.14.3")}
     libraries = choose_libraries(with_libraries(small_facts, official=exact))
     assert libraries == {"cudnn": "8.5.0.96", "nccl": "2.14.3"}
 
@@ -125,7 +125,7 @@ def test_the_nearest_toolkit_of_the_same_major_version_tells_the_official_versio
 def test_another_of_the_same_major_version_replaces_one_that_nobody_offers(
     small_facts: Facts,
 ) -> None:
-    facts = with_libraries(small_facts, official={"11.8": Cuda(cudnn="8.0.5.39")})
+    facts = with_libraries(small_facts, official={"11.8": OfficialCuda(cudnn="8.0.5.39")})
     assert choose_libraries(facts) == {"cudnn": "8.5.0.96"}, "the next of its major version"
     newer = has_provisioned(LINUX, "cudnn-8.6.0.1-cu11", "cudnn-8.7.0.1-cu12", "gcc-11")
     assert choose_libraries(facts, newer) == {"cudnn": "8.6.0.1"}
@@ -166,7 +166,7 @@ def test_it_is_one_with_code_for_the_gpus_of_the_list(
 def test_nccl_of_another_version_is_no_reason_to_leave_torchs_own_source(
     small_facts: Facts,
 ) -> None:
-    official = {"11.8": Cuda(cudnn="8.5.0.96", nccl="2.10.3")}
+    official = {"11.8": OfficialCuda(cudnn="8.5.0.96", nccl="2.10.3")}
     assert "nccl" not in choose_libraries(with_libraries(small_facts, official=official))
 
 
@@ -234,7 +234,7 @@ def test_a_wheel_requires_what_the_official_one_of_the_same_toolkit_does(
     )
 
     def required(toolkit: str, **libraries: str) -> tuple[str, ...]:
-        official = {toolkit: Cuda(cudnn="8.5.0.96", requires=requires)}
+        official = {toolkit: OfficialCuda(cudnn="8.5.0.96", requires=requires)}
         constraints = constraints_of(with_libraries(small_facts, official=official))
         return cuda_libraries.required_nvidia_packages(constraints, libraries)
 

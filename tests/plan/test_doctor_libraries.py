@@ -11,7 +11,7 @@ from tests.support.changed_facts import change_groups
 from tests.support.hosts import change_host
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
-from torchmill.config.release import Cuda
+from torchmill.config.release import OfficialCuda
 from torchmill.config.release_lookup import find_release
 from torchmill.config.rule import Rule, When
 from torchmill.config.toolkit import ToolkitSource
@@ -33,9 +33,9 @@ LINUX = Host(
     complete=True,
 )
 OFFICIAL = {
-    "10.2": Cuda(cudnn="7.6.5.32"),
-    "11.8": Cuda(cudnn="8.7.0.84", magma="2.6.1"),
-    "12.4": Cuda(cudnn="9.1.0"),
+    "10.2": OfficialCuda(cudnn="7.6.5.32"),
+    "11.8": OfficialCuda(cudnn="8.7.0.84", magma="2.6.1"),
+    "12.4": OfficialCuda(cudnn="9.1.0"),
 }
 
 

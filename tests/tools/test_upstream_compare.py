@@ -11,7 +11,7 @@ from tools import upstream_wheels
 from tools.remote_wheel import RemoteWheel
 from tools.upstream_check import release_differences
 from torchmill.config.facts import Facts
-from torchmill.config.release import Cuda
+from torchmill.config.release import OfficialCuda
 from torchmill.config.wheel_code import LibraryReading, WheelCode
 
 TAG = "1" * 40
@@ -57,7 +57,7 @@ ADDONS = [
 def facts_of(small_facts: Facts, **changes: Any) -> Facts:
     """Return facts that agree with WHEELS, except for the changes of the base release."""
     old = small_facts.releases["base"][0]
-    official = Cuda(
+    official = OfficialCuda(
         "8.5.0.96",
         "2.14.3",
         capabilities={"x86_64": "3.7;7.0+PTX"},

@@ -68,7 +68,10 @@ def is_plain_target(name: str) -> bool:
 
 
 def format_arch_list(targets: Iterable[ArchTarget]) -> str:
-    """Return a list as PyTorch writes it, "8.0;8.6+PTX": each target once, the oldest first."""
+    """Return a list as PyTorch writes it, "8.0;8.6+PTX": each target once, the oldest first.
+
+    A target that is there with and without PTX gets PTX.
+    """
     by_name: dict[str, ArchTarget] = {}
     for target in targets:
         # Of two entries for the same code, the one with PTX counts.
@@ -102,13 +105,20 @@ def parse_arch_list(
 
 
 def parse_checked_arch_list(facts: Facts, listed: str) -> list[ArchTarget]:
-    """Return the targets of a list that was checked before, in its order; [] for an empty list."""
+    """Return the targets of a list that was checked before, in its order; [] for an empty list.
+
+    Names of architectures mean what they mean to the newest torch. A word that cannot be read, such
+    as "native", has no targets.
+    """
     targets, _ = parse_arch_list(facts, listed, newest_release(facts).torch_version)
     return targets
 
 
 def listed_capabilities(facts: Facts, listed: str) -> list[Capability]:
-    """Return the capabilities of a list that was checked before, without those that facts lack."""
+    """Return the capabilities of a list that was checked before, without those that facts lack.
+
+    They are in the order of the list; one that is listed twice, as "9.0;9.0a", is here twice.
+    """
     capabilities: list[Capability] = []
     for target in parse_checked_arch_list(facts, listed):
         capability = facts.capability(target.capability)

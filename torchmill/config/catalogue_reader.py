@@ -63,14 +63,22 @@ def read_packages_and_releases(
 def _add_editions(
     reader: ReleaseReader, files: Iterable[PackageFile], *, blame_unpaired: bool
 ) -> None:
-    """Add the releases that packages declare themselves to those of a reader, and note problems."""
+    """Add the releases that packages declare themselves to those of a reader, and note problems.
+
+    Packages whose file or base package cannot be read are passed over. An edition that goes with no
+    torch is a problem only if `blame_unpaired`.
+    """
     for file in files:
         package = file.package
         if not package.name or not package.editions or package.after not in reader.releases:
             continue
         releases = reader.releases[package.name]
         bases = reader.releases[package.after]
-        declared, problems = pair_editions(package, releases, bases)
+        file.problems.extend(
+            f"{file.name}: {release} stands in releases/ too; say it in one place"
+            for release in releases
+        )
+        declared, problems = pair_editions(package, bases)
         releases.extend(declared)
         for release in declared:
             file.problems.extend(reader.unknown_targets(release))

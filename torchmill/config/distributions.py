@@ -24,10 +24,11 @@ class DistributionRelease:
     name: str  # "ubuntu 22.04", as messages name it
     id: str  # of the distribution whose packages it has: "ubuntu" for Linux Mint
     version: str  # as it is recorded: "22.04", "9"
-    minor: str  # as the machine reports it: "9.4"; "": it reports no version
+    reported_version: str  # of the machine: "9.4"; "": it reports none
     manager: str
     gcc: str  # major version of the usual C++ compiler; "": not recorded, or the newest of the day
-    # major version of another gcc -> minor release with it, "" for all; None: not recorded
+    # major version of a gcc that has a package of its own, "g++-11" -> the first minor release with
+    # it, "" for all; None: not recorded
     compilers: Mapping[str, str] | None
     pythons: Mapping[str, str]  # "3.10" -> package with its headers
     # major version of another gcc -> its version, if that is not the last of its major version
@@ -42,18 +43,21 @@ class DistributionRelease:
 
     @property
     def archive(self) -> str:
-        """Return the distribution whose archive it has the keys of: "debian" for Raspbian."""
+        """Return the distribution whose keys are installed with it: "debian" for Raspbian."""
         return self.suite.partition("/")[0] or self.id
 
     def has_gcc(self, major: int) -> bool:
-        """Tell whether a gcc of a major version is known to be in its archives."""
+        """Tell whether its archives are known to have a package of a gcc of a major version.
+
+        The usual gcc counts only if it has such a package as well.
+        """
         since = (self.compilers or {}).get(str(major))
         if since is None:
             return False
         # A machine that reports only "9" is taken for the newest minor release.
-        if not since or "." not in self.minor:
+        if not since or "." not in self.reported_version:
             return True
-        return Version(self.minor) >= Version(since)
+        return Version(self.reported_version) >= Version(since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,11 @@ def recorded_tables(kind: str) -> list[dict[str, Any]]:
 
 
 def find_recorded_release(distribution: LinuxDistribution | None) -> DistributionRelease | None:
-    """Return the recorded release that a machine has; None if it is not recorded."""
+    """Return the recorded release that a machine has; None if it is not recorded.
+
+    A derived distribution, such as Linux Mint, has the release that it takes its packages from.
+    None, too, without a distribution, as on macOS.
+    """
     if distribution is None:
         return None
     name, version = _package_origin(distribution)
@@ -104,7 +112,7 @@ def find_recorded_release(distribution: LinuxDistribution | None) -> Distributio
             name=str(distribution),
             id=name,
             version=recorded_version,
-            minor=version if is_version(version) else "",
+            reported_version=version if is_version(version) else "",
             manager=table["manager"],
             gcc=table["gcc"],
             compilers=table.get("compilers"),
@@ -123,7 +131,7 @@ def find_recorded_release(distribution: LinuxDistribution | None) -> Distributio
 def _package_origin(distribution: LinuxDistribution) -> tuple[str, str]:
     """Return the ID and VERSION_ID of the distribution whose packages one has.
 
-    Linux Mint 22 has those of Ubuntu 24.04.
+    Linux Mint 22 has those of Ubuntu 24.04, and most distributions have their own.
     """
     releases = _tables()["derived"].get(distribution.id, {})
     major, _, _ = distribution.version.partition(".")
@@ -135,7 +143,10 @@ def _package_origin(distribution: LinuxDistribution) -> tuple[str, str]:
 
 
 def _recorded_version(table: Mapping[str, Any], version: str) -> str | None:
-    """Return the version that a table of a release has for a machine's: "9" for "9.4"."""
+    """Return the version that a table of a release has for a machine's: "9" for "9.4".
+
+    None if the table is of other versions.
+    """
     major, _, _ = version.partition(".")
     for recorded in (version, major):
         if recorded in table["versions"]:
@@ -217,7 +228,10 @@ def usual_managers(distribution: LinuxDistribution | None) -> tuple[str, ...]:
 
 
 def _manager_of_family(distribution: LinuxDistribution) -> str:
-    """Return the manager of a distribution in any release, or of the nearest that it is like."""
+    """Return the manager of a distribution in any release, or of the nearest that it is like.
+
+    "" if neither is recorded.
+    """
     managers: dict[str, str] = {}
     for table in recorded_tables("release"):
         for name in table["ids"]:

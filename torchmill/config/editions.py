@@ -14,18 +14,11 @@ from torchmill.config.release import Release, ReleaseProof, UpstreamWheels, Whee
 from torchmill.config.versions import is_within, version_key
 
 
-def pair_editions(
-    package: Package, listed: Iterable[Release], bases: Iterable[Release]
-) -> tuple[list[Release], list[str]]:
-    """Return a release of a package for each torch, and the problems of its editions.
+def pair_editions(package: Package, bases: Iterable[Release]) -> tuple[list[Release], list[str]]:
+    """Return a release of a package for each torch, and a problem for each edition without one.
 
-    Each release of torch (`bases`) goes with the newest edition that takes it. `listed` are the
-    package's releases in releases/, which it may not have beside editions.
+    Each release of torch (`bases`) goes with the newest edition that takes it.
     """
-    file = f"{package.name}.toml"
-    problems = [
-        f"{file}: {release} stands in releases/ too; say it in one place" for release in listed
-    ]
     newest_first = sorted(
         package.editions, key=lambda edition: version_key(edition.version), reverse=True
     )
@@ -37,11 +30,11 @@ def pair_editions(
             releases.append(_pair_edition(package, edition, base))
     paired_versions = {release.version for release in releases}
     unpaired = [edition for edition in newest_first if edition.version not in paired_versions]
-    problems.extend(
-        f"{file}: release {edition.version}: {package.after} '{edition.torch}' leaves it "
-        f"no release of {package.after} that goes with no newer one"
+    problems = [
+        f"{package.name}.toml: release {edition.version}: {package.after} '{edition.torch}' leaves "
+        f"it no release of {package.after} that goes with no newer one"
         for edition in unpaired
-    )
+    ]
     return releases, problems
 
 

@@ -93,7 +93,8 @@ class OfferedWheels:
     url: VariantTemplate
     packages: tuple[str, ...]  # that the index has
     release: SpecifierSet  # releases of torch for which the index has wheels
-    # "cpu"; "cuda" for every toolkit that the release was officially built with
+    # "cpu"; "cuda" for every toolkit that the release was officially built with; "pypi" for the
+    # toolkit of the wheels on PyPI
     variants: tuple[str, ...]
     arches: tuple[str, ...]
     source: str

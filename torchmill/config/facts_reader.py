@@ -45,7 +45,7 @@ from torchmill.config.rule import OfficialPart
 from torchmill.config.toml_reader import CAPABILITY, TomlTable, read_toml
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
 from torchmill.config.versions import cuda_label, is_version, version_key
-from torchmill.config.vulnerability import Vulnerability, VulnerabilityFacts, find_problems
+from torchmill.config.vulnerability import Vulnerability, VulnerabilityFacts, vulnerability_problems
 from torchmill.config.wheel_code import (
     FeatureLibrary,
     LibraryReading,
@@ -137,7 +137,7 @@ def read_usable_facts(folder: Path, cache: StatCache | None = None) -> Facts:
             problems.append(f"arches.toml: '{name}' cannot name an arch: use letters, digits and _")
     package_names = _package_names(facts)
     problems.extend(_unknown_package_problems(facts, package_names))
-    problems.extend(find_problems(facts.vulnerabilities, facts.packages, package_names))
+    problems.extend(vulnerability_problems(facts.vulnerabilities, facts.packages, package_names))
     lacking = _lacking_folder(facts)
     if lacking and not any(file.name.startswith(f"{lacking}/") for file in facts.left_out):
         problems.append(f"{folder} holds no {lacking}/*.toml")

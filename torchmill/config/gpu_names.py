@@ -31,7 +31,10 @@ class NamedGpu:
 
 
 def split_names(text: str) -> list[str]:
-    """Return the names in a list of GPUs such as "K80, GTX 960" or "K80 and GTX 960"."""
+    """Return the names in a list of GPUs such as "K80, GTX 960" or "K80 and GTX 960".
+
+    There is always one: a text of nothing but separators is taken for a name.
+    """
     names = [name.strip() for name in _BETWEEN_GPUS.split(text)]
     return [name for name in names if name] or [text]
 
@@ -39,8 +42,9 @@ def split_names(text: str) -> list[str]:
 def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
     """Return the GPUs that a name may mean: "RTX 3090", "3090", "NVIDIA A100-SXM4-40GB", "8.6".
 
-    For a list of names, "K80, GTX 960", these are the GPUs of all of them. Raises ConfigError, with
-    near matches, if no GPU has that name.
+    For a list of names, "K80, GTX 960", these are the GPUs of all of them. The name of a virtual
+    GPU means that of its board, and "Jetson" may be left out. Raises ConfigError, with near
+    matches, if no GPU has that name, or for a device of another maker.
     """
     names = split_names(name)
     if len(names) > 1:
@@ -124,9 +128,9 @@ def _find_spans(text: str, words: Sequence[str]) -> Iterator[frozenset[int]]:
 
 
 def _refuse_other_maker(facts: Facts, name: str, same_name: Sequence[str]) -> None:
-    """Raise ConfigError for a device that is not NVIDIA's.
+    """Raise ConfigError if a name is, or may be, that of a device that is not NVIDIA's.
 
-    `same_name` are the names of NVIDIA's GPUs that have the same words.
+    `same_name` are the names of NVIDIA's GPUs that have the same words: then it only may be.
     """
     maker = _other_maker(facts, name)
     if maker is None:
@@ -145,7 +149,7 @@ def _refuse_other_maker(facts: Facts, name: str, same_name: Sequence[str]) -> No
 
 
 def _other_maker(facts: Facts, name: str) -> DeviceMaker | None:
-    """Return the maker of a device by its name, if it is one of those that are not NVIDIA."""
+    """Return the maker of a device by its name; None if it is no maker of makers.toml."""
     for maker in facts.gpus.device_makers:
         if any(re.search(pattern, name, re.IGNORECASE) for pattern in maker.names):
             return maker

@@ -22,7 +22,10 @@ def platform_of_tag(facts: Facts, tag: str) -> Arch | None:
 
 
 def wheel_pythons(facts: Facts, release: Release, arch: str) -> tuple[str, ...]:
-    """Return the Pythons that a release has wheels for on a machine, oldest first."""
+    """Return the Pythons for which PyPI has upstream's wheels of a release, oldest first.
+
+    `arch` is the name of the machine that the wheels are for.
+    """
     pythons: set[str] = set()
     starts = _TAGS.get(facts.arches[arch].system, ())
     for tag, tag_pythons in release.upstream.wheels.items():
@@ -34,7 +37,10 @@ def wheel_pythons(facts: Facts, release: Release, arch: str) -> tuple[str, ...]:
 def wheel_places(
     facts: Facts, release: Release, variant: str, arch: str
 ) -> Iterator[OfferedWheels]:
-    """Yield the indexes that have a release's wheels of a variant for a machine."""
+    """Yield the indexes that have upstream's wheels of a release, of a variant for a machine.
+
+    There is none if PyPI has no wheel of the release for that machine.
+    """
     # One release of a dependent package can go with several torch, and is here once for each. The
     # indexes have its wheels for the torch that the facts name first.
     release = find_release(facts, release.package, release.tag)
@@ -48,7 +54,10 @@ def wheel_places(
 
 
 def _variant_kinds(facts: Facts, release: Release, variant: str) -> set[str]:
-    """Return the words of `OfferedWheels.variants` that mean a variant of a release."""
+    """Return the words of `OfferedWheels.variants` that mean a variant of a release.
+
+    There is none if upstream did not build that variant.
+    """
     cuda = ""
     for toolkit in facts.toolkits:
         if toolkit.variant == variant and toolkit.version in release.cuda.official:

@@ -30,7 +30,7 @@ class Edition:
     version: str
     torch: SpecifierSet  # that it goes with
     source: str
-    # None, in this and the next fields: as that torch has it.
+    # None or (), in this and the next two fields: as that torch has it.
     python: SpecifierSet | None = None
     arches: tuple[str, ...] = ()
     cuda: SpecifierSet | None = None

@@ -159,7 +159,10 @@ def _read_kinds(folder: Path, cache: StatCache | None) -> dict[str, PackageKind]
 
 
 def _apply_kind(file: TomlTable, name: str, kinds: Mapping[str, PackageKind]) -> tuple[Rule, ...]:
-    """Return the rules of a kind, and add its values for the keys that a package's file lacks."""
+    """Return the rules of a kind, and add its values for the keys that a package's file lacks.
+
+    Notes a problem if there is no such kind, or it has mistakes.
+    """
     kind = kinds.get(name)
     if kind is None:
         file.note_problem(f"'kind' is '{name}'; {KINDS}/ has {', '.join(kinds) or 'none'}")

@@ -33,7 +33,10 @@ class ParsedSource:
 
 
 def parsed_with(sources: Iterable[ParsedSource], release: Release) -> Iterator[ParsedSource]:
-    """Yield the sources that are of an extension's release, and were parsed with its torch."""
+    """Yield the sources that are of an extension's release, and were parsed with its torch.
+
+    Whether the torch's headers took the files says each of them: `accepted` or `refused` has it.
+    """
     for source in sources:
         if (source.package, source.release) != (release.package, release.version):
             continue

@@ -11,7 +11,7 @@ from torchmill.config.field_types import Commit, DateText, Pythons, VersionText,
 
 
 @dataclass(frozen=True, slots=True)
-class Cuda:
+class OfficialCuda:
     """Facts about the official wheels of a release with one toolkit."""
 
     # The versions of libraries that they were built with; None: not known.
@@ -30,7 +30,7 @@ class CudaSupport:
 
     range: SpecifierSet | None = None  # toolkits it builds with; None: CPU only
     # toolkit version -> facts about the official wheels
-    official: Mapping[str, Cuda] = no_entries()
+    official: Mapping[str, OfficialCuda] = no_entries()
     pypi: VersionText | None = None  # the toolkit of the wheels on PyPI
 
 
@@ -81,7 +81,7 @@ class Release:
     proof: ReleaseProof = field(default_factory=ReleaseProof)
     wheel: WheelTraits = field(default_factory=WheelTraits)
     upstream: UpstreamWheels = field(default_factory=UpstreamWheels)
-    # variant, "cu114", "cu114-aarch64" -> URL of somebody's build beside upstream's
+    # variant, "cu114", "cu114-aarch64" -> where somebody reports a build, beside upstream's: a URL
     tried: Mapping[str, str] = no_entries()
     # A program wrote the facts from what PyPI knows, and nobody has completed them.
     drafted: bool = False

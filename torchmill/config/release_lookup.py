@@ -45,8 +45,9 @@ def all_pythons(facts: Facts) -> tuple[str, ...]:
 def find_release(facts: Facts, package: str, version: str) -> Release:
     """Return a package's release by version or tag; of one that goes with several torch, the first.
 
-    That is the entry for the oldest of these torch. Raises UnknownReleaseError, with near matches;
-    ConfigError if the release is left out of the facts because its file has mistakes.
+    That is the entry for the oldest of these torch. `package` must be one of the facts. Raises
+    UnknownReleaseError, with near matches; ConfigError if the release is left out of the facts
+    because its file has mistakes.
     """
     for release in facts.releases[package]:
         if version in (release.version, release.tag):
@@ -77,7 +78,10 @@ def refuse_left_out(facts: Facts, *names: str) -> None:
 
 
 def paired_release(facts: Facts, package: str, torch: Release) -> Release | None:
-    """Return the release of `package` that goes with a torch release, or None."""
+    """Return the release of `package` that goes with a release of torch; None if there is none.
+
+    Of torch itself that is `torch`. Of several, it is the oldest.
+    """
     if package == torch.package:
         return torch
     for release in facts.releases[package]:
@@ -87,8 +91,10 @@ def paired_release(facts: Facts, package: str, torch: Release) -> Release | None
 
 
 def partner_releases(facts: Facts, release: Release, names: Collection[str]) -> tuple[Release, ...]:
-    """Return the releases of the named packages that go with a release; without a name, itself.
+    """Return the releases of the named packages that go with a release of torch.
 
+    Without names, the release itself. A name is that of a package or of its sessions: "torchvision"
+    or "vision".
     Raises ConfigError for a name that is not a package, UnknownReleaseError if a package has no
     release that goes with it.
     """

@@ -14,8 +14,8 @@ from torchmill.config.facts import BrokenFile
 from torchmill.config.package import Package
 from torchmill.config.package_reader import PackageFile
 from torchmill.config.release import (
-    Cuda,
     CudaSupport,
+    OfficialCuda,
     Release,
     ReleaseProof,
     UpstreamWheels,
@@ -141,13 +141,16 @@ def _read_release(table: TomlTable, package: Package, base: Release | None) -> R
 
 
 def _read_toolkits(cuda: TomlTable, base: Release | None) -> CudaSupport:
-    """Return the toolkits of a release; without a table they are those of its base."""
+    """Return the toolkits of a release; without a table they are those of its base.
+
+    A release without a base, and without a table, is built for the CPU only.
+    """
     if base is not None and not cuda.data:
         return base.cuda
     return cuda.read(CudaSupport, official=cuda.map("official", _read_cuda))
 
 
-def _read_cuda(toolkits: TomlTable, version: str) -> Cuda:
+def _read_cuda(toolkits: TomlTable, version: str) -> OfficialCuda:
     """Read the facts about official wheels with one toolkit: NVIDIA's libraries and the arch lists.
 
     `toolkits` has a table for each toolkit, and `version` is the toolkit to read. Without the key
@@ -168,7 +171,7 @@ def _read_cuda(toolkits: TomlTable, version: str) -> Cuda:
         except InvalidRequirement:
             table.note_problem(f"'requires' has '{text}', which is not a requirement (PEP 508)")
     capabilities = {arch: listed for arch, listed in lists.items() if listed}
-    cuda = table.read(Cuda, capabilities=capabilities, requires=requires)
+    cuda = table.read(OfficialCuda, capabilities=capabilities, requires=requires)
     return replace(
         cuda,
         cusparselt=cuda.cusparselt or _pinned_version(requirements, "cusparselt"),
@@ -188,10 +191,11 @@ def _pinned_version(requirements: Iterable[Requirement], library: str) -> str | 
 
 
 def _read_built_from(table: TomlTable) -> dict[str, tuple[str, ...]]:
-    """Return the commits from which wheels on PyPI were built, each with the names of its wheels.
+    """Return the commits from which wheels on PyPI were built, each with the tags of its wheels.
 
-    An example is {"49444c3…": ("spam-1.0-cp310-cp310-win_amd64.whl",)}. A single commit instead of
-    a table is that of all wheels: {"49444c3…": ()}.
+    These are a platform tag, alone or after a Python: {"49444c3…": ("win_amd64",), "e7ec7e2…":
+    ("3.9 macosx_11_0_arm64",)}. A single commit instead of a table is that of all wheels:
+    {"49444c3…": ()}.
     """
     if isinstance(table.data.get("built_from"), str):
         return {table.text("built_from"): ()}

@@ -52,7 +52,7 @@ def load_facts(root: Path) -> Facts:
 
 
 def _digest(state: FileStat, content: bytes) -> bytes:
-    """Return what the file begins with: a digest of the state that it is of, and of the pickle."""
+    """Return a digest of the state of the facts and of the pickle; the file begins with it."""
     return hashlib.sha256(state.text.encode() + content).digest()
 
 
@@ -71,7 +71,8 @@ def _read_remembered(file: Path, state: FileStat) -> Facts | None:
         return None
     try:
         facts = _FactsUnpickler(io.BytesIO(content)).load()
-    except pickle.UnpicklingError:
+    except Exception:  # noqa: BLE001 - a pickle that we did not write may raise anything:
+        # https://docs.python.org/3/library/pickle.html#pickle.UnpicklingError
         return None
     return facts if isinstance(facts, Facts) else None
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def selected_tag(layout: Layout) -> str | None:
     """Return the tag of the selected release: that of TORCHMILL_TAG, or else the recorded one.
 
-    Raises SourceError for a record that has none.
+    None if no release is selected. Raises SourceError for a record that has no tag.
     """
     tag = os.environ.get("TORCHMILL_TAG")
     if tag:
@@ -64,7 +64,10 @@ def select_release(layout: Layout, release: Release) -> None:
 
 
 def describe_selection(layout: Layout, tag: str) -> str:
-    """Return which release an answer is about, unless `tag` names one; "" if none is selected."""
+    """Return a clause on the selected release, which an answer is about.
+
+    "" if `tag`, of the command line, names another, or no release is selected.
+    """
     selected = None if tag else selected_tag(layout)
     if not selected:
         return ""

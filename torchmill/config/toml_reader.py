@@ -136,7 +136,10 @@ class TomlTable:
             return None
 
     def texts(self, key: str, default: Iterable[str] | None = None) -> tuple[str, ...]:
-        """Take a list of strings, or one string; without a `default` it is obligatory."""
+        """Take a list of strings, or one string; without a `default` it is obligatory.
+
+        An element that is no string is a problem, and "" in the result.
+        """
         if isinstance(self.data.get(key), str):
             return (self.text(key),)
         # With the default (), the list may be absent. With None, it is obligatory.
@@ -194,7 +197,7 @@ class TomlTable:
         return ""
 
     def specifier(self, key: str) -> SpecifierSet | None:
-        """Take a PEP 440 specifier that may be absent."""
+        """Take a PEP 440 specifier that may be absent; None, after a problem, for a wrong one."""
         text = self.text(key, "")
         if not text:
             return None
@@ -207,15 +210,15 @@ class TomlTable:
             return None
 
     def bounds(self, key: str) -> SpecifierSet:
-        """Take a PEP 440 specifier; one that is absent allows everything."""
+        """Take a PEP 440 specifier; one that is absent or wrong allows everything."""
         return self.specifier(key) or SpecifierSet()
 
     def number(self, key: str) -> float:
-        """Take a number above 0."""
+        """Take a number above 0, up to LARGEST_NUMBER."""
         return self._number_if(key, "a number above 0", lambda value: 0 < value <= LARGEST_NUMBER)
 
     def bound(self, key: str) -> float:
-        """Take a number from 0, a bound of a range."""
+        """Take a number from 0 to LARGEST_NUMBER, a bound of a range."""
         return self._number_if(key, "a number from 0", lambda value: 0 <= value <= LARGEST_NUMBER)
 
     def share(self, key: str) -> float:
@@ -236,7 +239,7 @@ class TomlTable:
         return 0.0
 
     def count(self, key: str, least: int = 0) -> int | None:
-        """Take a whole number, by default one from 0."""
+        """Take a whole number from `least` to LARGEST_NUMBER; None for any other."""
         expected = f"a whole number from {least}"
         value = self.take(key, int, expected)
         if value is None or least <= value <= LARGEST_NUMBER:
@@ -249,12 +252,12 @@ class TomlTable:
         return self.count(key, least=1)
 
     def counts(self, key: str) -> tuple[int, ...]:
-        """Take a list of whole numbers from 0."""
+        """Take a list of whole numbers from 0; a wrong one is a problem, and 0 in the result."""
         values = self.take(key, list, "a list of whole numbers") or []
         return tuple(self.element(key, value).count(key) or 0 for value in values)
 
     def size(self, key: str) -> int:
-        """Take a quantity of bytes above 0, such as "2.2 GiB"."""
+        """Take a quantity of bytes above 0, such as "2.2 GiB"; 0 for a wrong one."""
         text = self.text(key)
         if not text:
             return 0
@@ -340,7 +343,7 @@ Shape = Literal["value", "map", "choice", "table", "tables"]
 class FieldReader:
     """How a field of a dataclass is read from a table.
 
-    `shape` and `of` say the same as `read`, for a schema of the table: a "value" or a "map" is of
+    `shape` and `content` say the same as `read`, for a schema of the table: a "value" or a "map" is of
     an annotation in `READERS`, a "choice" of words, a "table" or "tables" of a dataclass.
     """
 
@@ -349,7 +352,7 @@ class FieldReader:
     read: Reader
     has_default: bool
     shape: Shape
-    of: Any
+    content: Any
 
 
 def _template(*names: str) -> Reader:

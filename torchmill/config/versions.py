@@ -65,8 +65,8 @@ def is_within(specifier: SpecifierSet | None, version: str | None) -> bool:
     """Tell whether a version is in bounds.
 
     `specifier` is None if there are no bounds, and then the answer is True. `version` is None if
-    there is none, as of the toolkit in a build without CUDA: then it is in no bounds. A pre-release
-    is in bounds like any other version.
+    there is none, as of the toolkit in a build without CUDA: then it is in no bounds. Any other is
+    one of PEP 440. A pre-release is in bounds like any other version.
     """
     if specifier is None or version is None:
         return specifier is None
