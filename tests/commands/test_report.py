@@ -12,14 +12,14 @@ from tests.support.commands import run
 from tests.support.refusals import refused
 from torchmill.commands import report
 from torchmill.commands.report.command import draw_build, find_timeline
-from torchmill.config.facts import Facts
+from torchmill.config import facts_reader
 from torchmill.core.errors import HostError
 from torchmill.core.exits import as_torchmill_error
-from torchmill.core.paths import Layout
+from torchmill.core.paths import CHECKOUT, Layout
 
 NAME = "v1.13.1-wheel-3.10-cpu"
 WHEEL = "torch-1.13.1+cpu-cp310-cp310-linux_x86_64.whl"
-FACTS = Facts({}, {}, (), {}, Path())  # nothing is asked of them
+FACTS = facts_reader.read_facts(CHECKOUT / "build_configs")
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_the_task_refuses_in_one_sentence(drawn: Layout) -> None:
 def test_a_place_that_cannot_be_written_leaves_nothing(drawn: Layout, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with refused("not-writable"):
-        draw_build(drawn, NAME, str(tmp_path / "file"))
+        draw_build(FACTS, drawn, NAME, str(tmp_path / "file"))
 
 
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
@@ -164,7 +164,7 @@ def test_without_a_library_the_cure_is_named(
         monkeypatch.delitem(sys.modules, f"torchmill.commands.report.{name}", raising=False)
         monkeypatch.delattr(report, name, raising=False)
     with pytest.raises((ModuleNotFoundError, HostError)) as caught:
-        draw_build(drawn, NAME, str(tmp_path))
+        draw_build(FACTS, drawn, NAME, str(tmp_path))
     error = as_torchmill_error(caught.value)
     assert (error.code, package in str(error)) == ("package-missing", True)
     assert not list(tmp_path.glob(".*.new"))

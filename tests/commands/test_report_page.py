@@ -16,10 +16,15 @@ from millguard.timeline import Record
 
 from tests.support.commands import run
 from tests.support.recordings import recording
+from torchmill.commands.report.failure import describe_failure
 from torchmill.commands.report.picture import describe_wheel, render_page
-from torchmill.core.paths import Layout
+from torchmill.config import facts_reader
+from torchmill.core.paths import CHECKOUT, Layout
+from torchmill.plan import causes
 from torchmill.wheel.statement import describe_builder
 
+FACTS = facts_reader.read_facts(CHECKOUT / "build_configs")
+REFUSED = "nvcc fatal   : Unsupported gpu architecture 'compute_75'"
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 HTML = "{http://www.w3.org/1999/xhtml}"
 WHEEL = "torch-1.13.1+cpu-cp310-cp310-linux_x86_64.whl"
@@ -39,6 +44,16 @@ def page(
     """Write a page and return what is in it; raises ParseError for tags that are not closed."""
     (folder / "page.html").write_text(
         render_page(recording(folder, records or small()), wheel), encoding="utf-8"
+    )
+    return ET.parse(folder / "page.html").getroot()  # noqa: S314 - our own
+
+
+def failed_page(folder: Path, *lines: str) -> ET.Element:
+    """Write the page of a build that failed with some lines in its log."""
+    diagnosis = causes.diagnose(FACTS.causes, lines, rules=FACTS)
+    section = describe_failure(diagnosis, "build.log")
+    (folder / "page.html").write_text(
+        render_page(recording(folder, small()), None, section), encoding="utf-8"
     )
     return ET.parse(folder / "page.html").getroot()  # noqa: S314 - our own
 
@@ -174,3 +189,59 @@ def test_a_browser_draws_it_light_and_dark(
     used = (abs(shot - [0x4C / 255, 0x86 / 255, 0xC6 / 255]) < 0.01).all(axis=2).sum()
     assert used > 20_000, "the area of the memory in use is drawn in its colour"
     assert "Refused" not in done.stderr
+
+
+def test_a_build_that_failed_is_told_with_its_cause(tmp_path: Path) -> None:
+    root = failed_page(
+        tmp_path,
+        "Cuda compilation tools, release 9.0, V9.0.176",
+        "GPU 0: NVIDIA TITAN RTX",
+        REFUSED,
+    )
+    assert texts(root, "h2")[0] == "why it failed"
+    assert any("(gpu-of-another-toolkit)" in text for text in texts(root, "p"))
+    rows = [texts(row, "td") for row in root.iter(f"{HTML}tr")]
+    assert [
+        "nvcc of CUDA 9.0",
+        "line 1",
+        "Cuda compilation tools, release 9.0, V9.0.176",
+    ] in rows
+    (command,) = texts(root, "pre")
+    assert command
+    assert any(text.startswith("fix: ") and command in text for text in texts(root, "p"))
+
+
+def test_reasons_that_are_left_come_with_the_command_that_tells(tmp_path: Path) -> None:
+    root = failed_page(tmp_path, REFUSED)
+    assert any(text.startswith("or: ") and "shows it" in text for text in texts(root, "li"))
+
+
+def test_a_failure_without_a_cause_says_so(tmp_path: Path) -> None:
+    root = failed_page(tmp_path, "nvcc error   : something that nobody has seen before")
+    assert "the catalogue of causes has no entry for this" in texts(root, "p")
+
+
+def test_a_log_cannot_write_into_the_page(tmp_path: Path) -> None:
+    root = failed_page(
+        tmp_path,
+        "Cuda compilation tools, release 9.0, V9.0</code><script>alert(1)</script>",
+        f"{REFUSED} <img src=x onerror=alert(1)>\x1b[2J\u202e",
+    )
+    assert not [element for tag in ("script", "img") for element in root.iter(f"{HTML}{tag}")]
+    page_text = "".join(root.itertext())
+    assert "<script>alert(1)</script>" in page_text
+    assert "\x1b" not in page_text
+    assert "\u202e" not in page_text
+
+
+def test_the_log_beside_the_timeline_is_diagnosed(tmp_path: Path) -> None:
+    layout = Layout(tmp_path, tmp_path / "cache")
+    layout.logs.mkdir(parents=True)
+    name = "v1.13.1-wheel-3.10-cpu"
+    timeline(layout.logs / f"{name}.timeline.jsonl", small())
+    (layout.logs / f"{name}.log").write_text(f"[1/2] a\n{REFUSED}\n", encoding="utf-8")
+    done = run("invoke", "report", "--out", str(tmp_path), home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"line 2 of {layout.logs / name}.log" in done.stdout
+    root = ET.parse(tmp_path / f"{name}.html").getroot()  # noqa: S314 - our own
+    assert texts(root, "h2")[0] == "why it failed"

@@ -62,6 +62,13 @@ def diagnose_log(
     )
 
 
+def log_diagnoser(facts: Facts) -> Callable[[str], Diagnosis]:
+    """Return a function that diagnoses the log of a name, with what this machine says about it."""
+    return partial(
+        _diagnose, facts, version=None, machine_facts=(), read_machine=read_machine_facts
+    )
+
+
 def _diagnose(
     facts: Facts,
     log: str,

@@ -7,8 +7,11 @@ from typing import Any
 
 from millguard.timeline import SUFFIX
 
+from torchmill.commands.diagnose import log_diagnoser
+from torchmill.commands.report.failure import diagnose_session
 from torchmill.commands.report.recording import format_trace, read_timeline, summarize_recording
 from torchmill.commands.watch import list_timelines
+from torchmill.config.facts import Facts
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import ConfigError
 from torchmill.core.optional_libraries import require_library
@@ -20,11 +23,12 @@ from torchmill.wheel.dist_files import read_manifest
 _MOST_NAMES = 4  # of builds that a message lists
 
 
-def draw_build(layout: Layout, build: str | None = None, out: str = "") -> str:
+def draw_build(facts: Facts, layout: Layout, build: str | None = None, out: str = "") -> str:
     """Write a page, a picture and a trace of a build into the folder `out`; return a summary.
 
-    By default this is the working folder. `build` is a name that `find_timeline` takes. Raises
-    ConfigError if there is no timeline of it.
+    By default this is the working folder. `build` is a name that `find_timeline` takes. The page of
+    a build that left no wheel says why it failed, as its log tells. Raises ConfigError if there is
+    no timeline of it.
     """
     name = build or ""
     path, notes = find_timeline(name, layout)
@@ -35,19 +39,28 @@ def draw_build(layout: Layout, build: str | None = None, out: str = "") -> str:
         from matplotlib.figure import Figure  # noqa: F401
     from torchmill.commands.report.picture import render_page, render_picture
 
+    wheel = find_wheel(name, path, layout)
+    failure = None
+    if wheel is None:
+        log = path.with_name(f"{path.name.removesuffix(SUFFIX)}.log")
+        failure = diagnose_session(log, log_diagnoser(facts))
     page = Path(out, f"{recording.name}.html")
     picture = Path(out, f"{recording.name}.png")
     trace = Path(out, f"{recording.name}.trace.json")
     contents: dict[Path, str | bytes] = {
         trace: format_trace(recording),
         picture: render_picture(recording),
-        page: render_page(recording, find_wheel(name, path, layout)),
+        page: render_page(recording, wheel, failure),
     }
     for file, content in contents.items():
         with report_unwritable(file):
             write_atomically(file, content)
+    reason = (
+        f"failed:  line {failure.line} of {failure.log}; the page says why\n" if failure else ""
+    )
     return (
         f"{summarize_recording(recording)}\n\n"
+        f"{reason}"
         f"page:    {page}\n"
         f"picture: {picture}\n"
         f"trace:   {trace} (open it in ui.perfetto.dev)"

@@ -18,6 +18,7 @@ from millguard.timeline import TimelineEvent, TimelineMoment, UnitRun
 from millguard.units import unit_title
 
 from torchmill.cell.progress_line import format_clock
+from torchmill.commands.report.failure import FailureSection
 from torchmill.commands.report.recording import (
     Recording,
     Totals,
@@ -70,8 +71,14 @@ def render_picture(recording: Recording) -> bytes:
     return file.getvalue()
 
 
-def render_page(recording: Recording, wheel: Path | None) -> str:
-    """Return the page of a recording; `wheel` is that of the build, None if it is not known."""
+def render_page(
+    recording: Recording, wheel: Path | None, failure: FailureSection | None = None
+) -> str:
+    """Return the page of a recording.
+
+    `wheel` is that of the build, None if it is not known; `failure` says why the build failed, None
+    if it did not.
+    """
     pages = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
     pages.filters |= {"bytes": format_bytes, "clock": format_clock, "unit": unit_title}
     sums = sum_up(recording)
@@ -80,12 +87,13 @@ def render_page(recording: Recording, wheel: Path | None) -> str:
     files: list[Path] = []
     if wheel:
         files = [path for path in (wheel, *companion_paths(wheel)) if path.is_file()]
-    # Names of files in a wheel may have been written by an attacker: markup in them is escaped, and
-    # `as_plain_text` removes characters that hide or reorder text, as for a terminal.
+    # Names of files in a wheel, and a log, may have been written by an attacker: markup in them is
+    # escaped, and `as_plain_text` removes characters that hide or reorder text, as for a terminal.
     page = pages.get_template("page.html").render(
         recording=recording,
         wall=max(recording.wall, 1.0),
         verdict=describe_wheel(wheel, manifest),
+        failure=failure,
         timeline=draw_records(
             recording.name, (*recording.moments, *recording.runs, *recording.events)
         ),

@@ -76,7 +76,8 @@ def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
     values = diagnosis.situation.values()
     for judged in alternatives(match):
         cure = write_cure(judged.candidate.cure, values)
-        tell = f" (`{judged.candidate.tell}` shows it)" if judged.candidate.tell else ""
+        command = telling_command(judged)
+        tell = f" (`{command}` shows it)" if command else ""
         lines.append(f"  or:    {fill_facts(judged.candidate.cause, values)}{tell}: {cure}")
     question = open_question(match)
     if question:
@@ -94,6 +95,15 @@ def alternatives(match: DiagnosedCause) -> list[JudgedCandidate]:
     if match.ranking.answer is not None:
         candidates = [judged for judged in candidates[1:] if _is_near(judged)]
     return candidates[:_MOST_ALTERNATIVES]
+
+
+def telling_command(judged: JudgedCandidate) -> str:
+    """Return the command that shows whether a candidate is true; "" if none is known.
+
+    Without one of its own, that is the command that shows the first fact that it lacks.
+    """
+    probes = [judged.candidate.tell, *(probe_of(name) for name in judged.unknown)]
+    return next((probe for probe in probes if probe), "")
 
 
 def _is_near(judged: JudgedCandidate) -> bool:
@@ -142,8 +152,12 @@ def deciding_facts(diagnosis: Diagnosis, match: DiagnosedCause) -> list[Fact]:
 
 def fact_sentence(fact: Fact) -> str:
     """Return a fact and where it was read: "line 12: nvcc of CUDA 11.3"."""
-    place = f"line {fact.line}" if fact.line else _ORIGINS[fact.origin]
-    return f"{place}: {label_of(fact.name)} {fact.value}"
+    return f"{place_of(fact)}: {label_of(fact.name)} {fact.value}"
+
+
+def place_of(fact: Fact) -> str:
+    """Return where a fact was read: "line 12", "this machine"."""
+    return f"line {fact.line}" if fact.line else _ORIGINS[fact.origin]
 
 
 def contradiction_sentence(contradiction: Contradiction) -> str:
