@@ -36,7 +36,7 @@ from tests.support.index_server import Index, serving
 from tests.support.nvidia_wheels import put, wheel
 from tests.support.sampled import THIS, Sample, fetched
 from tests.support.searched import make_history
-from torchmill.core.paths import CACHE_FILES
+from torchmill.core.paths import FACTS_FILES, STAT_CACHE
 from torchmill.fetch.source.tree import digest_contents
 from torchmill.host import provisioned
 from torchmill.host.native import native_arch
@@ -85,7 +85,8 @@ class Door:
         return {
             name
             for name in found
-            if Path(name).name not in CACHE_FILES and "/.git/objects/pack/" not in name
+            if Path(name).name not in {*FACTS_FILES, STAT_CACHE}
+            and "/.git/objects/pack/" not in name
         }
 
 

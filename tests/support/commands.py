@@ -1,6 +1,5 @@
 """Run the real `nox` and `invoke` as a user does."""
 
-import contextlib
 import functools
 import os
 import shutil
@@ -10,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.support.forked_commands import can_fork, run_forked
-from torchmill.core.paths import CACHE_FILES
+from torchmill.core.paths import FACTS_FILES, FACTS_MEMORY
 
 InvokeHere = Callable[
     [str], tuple[int, str, str]
@@ -56,17 +55,17 @@ def _fill_cache(tool: str, home: Path) -> None:
     """Copy into the cache of a home what a command would compute, unless it is there."""
     if warm_home is None or not home.is_dir():
         return
-    remembered_facts, facts, sessions = CACHE_FILES[:3]
-    names = [remembered_facts, facts]
+    facts_file, parsed_files, sessions_file = FACTS_FILES
+    names = [facts_file, parsed_files]
     if tool == "nox":
-        names.append(sessions)
+        names.append(sessions_file)
+    memories = _make_warm_cache(warm_home) / FACTS_MEMORY
     for name in names:
-        path = home / "cache" / "torchmill" / name
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Nothing is remembered of facts that were written a second ago.
-            with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(_make_warm_cache(warm_home) / name, path)
+        for source in memories.glob(f"*/{name}"):
+            path = home / "cache" / "torchmill" / FACTS_MEMORY / source.parent.name / name
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, path)
 
 
 def start(

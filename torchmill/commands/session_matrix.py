@@ -58,7 +58,7 @@ def list_sessions(root: Path, arch: str, tag: str | None) -> SessionList:
 
     facts = facts_folder(root)
     states = [read_facts_state(facts, "plan"), stat_file(__file__)]
-    cache = StatCache(Layout.of_checkout(root).sessions_cache)
+    cache = StatCache(Layout.of_checkout(root).facts_memory(facts).sessions)
     key = f"{facts.absolute()} {arch} {tag}"
     text = cache.remember(key, states, lambda: _compute_sessions(root, arch, tag))
     cache.save()

@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import io
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +24,25 @@ from torchmill.core.stat_cache import FileStat, StatCache
 _FACT_CLASSES = "torchmill.config."
 _OTHER_MODULES = frozenset({"packaging.specifiers", "packaging.version", "pathlib"})
 _DIGEST_BYTES = 32
+_MEMORIES = 8  # of 4 MB each; a build in a fresh clone each time would leave one each time
 
 
 def load_facts(root: Path) -> Facts:
     """Return the usable facts of a checkout, or of the folder that TORCHMILL_CONFIGS names.
 
     They are remembered in the user's cache until a file of the facts, or the code that reads them,
-    changes. Raises ConfigError as `read_usable_facts` does.
+    changes; facts of other checkouts and folders are remembered beside them, but not of more than
+    eight. Raises ConfigError as `read_usable_facts` does.
     """
     folder = facts_folder(root)
-    layout = Layout.of_checkout(root)
+    memory = Layout.of_checkout(root).facts_memory(folder)
     state = read_facts_state(folder)
-    remembered = _read_remembered(layout.remembered_facts, state)
+    remembered = _read_remembered(memory.facts, state)
     if remembered is not None:
         return remembered
     from torchmill.config.facts_reader import read_usable_facts
 
-    cache = StatCache(layout.facts_cache)
+    cache = StatCache(memory.parsed_files)
     try:
         facts = read_usable_facts(folder, cache)
     finally:
@@ -47,8 +50,19 @@ def load_facts(root: Path) -> Facts:
     if state.is_settled:
         content = pickle.dumps(facts, protocol=5)
         with contextlib.suppress(OSError):
-            write_atomically(layout.remembered_facts, _digest(state, content) + content)
+            write_atomically(memory.facts, _digest(state, content) + content)
+            _forget_oldest(memory.folder.parent)
     return facts
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Delete all but the newest of the memories in a folder, by when their files changed.
+
+    Raises OSError if one cannot be read or deleted, or is being deleted by another process.
+    """
+    memories = sorted(folder.iterdir(), key=lambda memory: memory.stat().st_mtime_ns)
+    for memory in memories[:-_MEMORIES]:
+        shutil.rmtree(memory)
 
 
 def _digest(state: FileStat, content: bytes) -> bytes:

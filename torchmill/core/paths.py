@@ -22,7 +22,9 @@ CHECKOUT = IMPORT_FOLDER / INSTALLED_SUITE if IS_INSTALLED else IMPORT_FOLDER
 CONTAINER_ARCH = "TORCHMILL_CONTAINER_ARCH"
 # Names in the user's cache.
 EMPTY_ENVIRONMENTS = "environments"  # new environments, and tools, that are copied into builds
-CACHE_FILES = ("facts.pickle", "facts.json", "sessions.json", "stat-cache.json")
+STAT_CACHE = "stat-cache.json"
+FACTS_MEMORY = "facts"  # what was read from facts: a folder for each folder of facts
+FACTS_FILES = ("facts.pickle", "facts.json", "sessions.json")  # in each of them
 HOMES = "homes"  # the records of folders whose state is the user's
 CONFIGS = "configs"  # the shipped facts together with those of a project
 PROOFS_CACHE = "upstream-tests"  # results of upstream's tests of published wheels
@@ -76,10 +78,7 @@ class Layout:
 
     # In the user's cache.
     environments = _Below("cache", EMPTY_ENVIRONMENTS)
-    remembered_facts = _Below("cache", CACHE_FILES[0])  # all facts, read and checked
-    facts_cache = _Below("cache", CACHE_FILES[1])  # the parsed TOML files of the facts
-    sessions_cache = _Below("cache", CACHE_FILES[2])  # the sessions of the matrix
-    stat_cache = _Below("cache", CACHE_FILES[3])  # digests of files by their stat
+    stat_cache = _Below("cache", STAT_CACHE)  # digests of files by their stat
     # In the checkout.
     dist = _Below("root", "dist")  # verified wheels
     conda = _Below("dist", "conda")  # conda packages of them, in a folder for each platform
@@ -102,6 +101,18 @@ class Layout:
         """Return the folder of everything that can be made again."""
         return self.root / ".torchmill" / self.container_arch
 
+    def facts_memory(self, facts: Path) -> "FactsMemory":
+        """Return where what was read from a folder of facts is remembered.
+
+        Each copy of torchmill has one of its own for each folder of facts, so that two checkouts
+        which are used in turns do not overwrite each other's.
+        """
+        import hashlib
+
+        places = f"{PACKAGE}\0{facts.absolute()}"
+        name = hashlib.sha256(os.fsencode(places)).hexdigest()[:16]
+        return FactsMemory(self.cache / FACTS_MEMORY / name)
+
     def source(self, package: str) -> Path:
         """Return the folder of a package's fetched sources."""
         return self.sources / package
@@ -109,6 +120,28 @@ class Layout:
     def tree(self, tag: str, identifier: str) -> Path:
         """Return the folder of a cell: its outputs and, unless other cells share it, its tree."""
         return self.trees / tag / identifier
+
+
+@dataclass(frozen=True, slots=True)
+class FactsMemory:
+    """The files of the user's cache that remember what was read from one folder of facts."""
+
+    folder: Path
+
+    @property
+    def facts(self) -> Path:
+        """Return the file of all facts, read and checked."""
+        return self.folder / FACTS_FILES[0]
+
+    @property
+    def parsed_files(self) -> Path:
+        """Return the file of the parsed TOML files."""
+        return self.folder / FACTS_FILES[1]
+
+    @property
+    def sessions(self) -> Path:
+        """Return the file of the sessions of the matrix."""
+        return self.folder / FACTS_FILES[2]
 
 
 def _require_absolute_folder(home: str) -> None:

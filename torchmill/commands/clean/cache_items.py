@@ -16,7 +16,7 @@ from torchmill.commands.clean.items import (
 )
 from torchmill.core.deletion import DELETED_NAME
 from torchmill.core.locks import LOCK_FILE, list_contents
-from torchmill.core.paths import CACHE_FILES, CONFIGS, EMPTY_ENVIRONMENTS
+from torchmill.core.paths import CONFIGS, EMPTY_ENVIRONMENTS, FACTS_MEMORY
 from torchmill.host import provisioned
 from torchmill.host.disk_usage import list_children, newest_change
 
@@ -95,10 +95,9 @@ def find_history(place: StoragePlace) -> Iterator[StoredItem]:
 
 def find_stat_cache(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield the caches of digests, of programs' answers, of facts, and of sessions."""
-    for name in CACHE_FILES:
-        file = place.layout.cache / name
-        if file.is_file():
-            yield stored("stat-caches", name, file)
+    for file in (place.layout.stat_cache, place.layout.cache / FACTS_MEMORY):
+        if file.exists():
+            yield stored("stat-caches", file.name, file)
 
 
 def find_compiler_caches(place: StoragePlace) -> Iterator[StoredItem]:

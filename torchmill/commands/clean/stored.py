@@ -17,12 +17,14 @@ from torchmill.commands.clean.items import (
 )
 from torchmill.core.deletion import DELETED_NAME, is_being_deleted
 from torchmill.core.homes import MARK
-from torchmill.core.paths import CACHE_FILES, HOMES, PROOFS_CACHE
+from torchmill.core.paths import FACTS_MEMORY, HOMES, PROOFS_CACHE, STAT_CACHE
 from torchmill.host import provisioned
 from torchmill.host.disk_usage import list_children
 
 _CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache", PROOFS_CACHE)
-CACHE_NAMES = frozenset({*_CACHES, *TOOLS, *CACHE_FILES, HISTORY, HOMES, provisioned.FOLDER})
+CACHE_NAMES = frozenset(
+    {*_CACHES, *TOOLS, STAT_CACHE, FACTS_MEMORY, HISTORY, HOMES, provisioned.FOLDER}
+)
 _STATE_NAMES = frozenset(
     {
         "trees",
