@@ -369,6 +369,20 @@ def test_strange_texts_make_valid_toml() -> None:
 
 
 @pytest.mark.parametrize(
+    "files",
+    [
+        {"setup.py": "import pkg_resources\nfrom distutils.core import Extension\n"},
+        {"CMakeLists.txt": "set(CMAKE_CXX_STANDARD 17)\n", "README.md": "needs -std=c++20\n"},
+    ],
+)
+def test_files_that_rules_or_setuptools_mend_are_not_searched(files: dict[str, str]) -> None:
+    texts = texts_of(files)
+    script = read_setup_script(texts)
+    shown = findings.find_in_texts(texts, script, read_metadata(texts, script))
+    assert not {"import", "standard"} & {finding.subject for finding in shown}
+
+
+@pytest.mark.parametrize(
     ("name", "taken", "session"),
     [
         ("torch-spline-conv", (), "spline-conv"),

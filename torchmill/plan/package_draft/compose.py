@@ -39,7 +39,7 @@ from torchmill.plan.package_draft.setup_run import SetupRun
 from torchmill.plan.package_draft.setup_script import SetupScript, read_setup_script
 from torchmill.plan.package_draft.source_texts import CUDA_SUFFIX, CXX_SUFFIXES, SourceTexts
 
-Tried = Sequence[tuple[Scenario, SetupRun]]
+TriedScenarios = Sequence[tuple[Scenario, SetupRun]]
 _ROCM = re.compile(r"\b(rocm\w*|hip|hipcc)\b", re.IGNORECASE)
 
 
@@ -69,7 +69,7 @@ def read_source(archive: SourceOrigin, texts: SourceTexts, bindings: Bindings) -
 class DryRuns:
     """The dry runs of a setup.py."""
 
-    tried: Tried = ()
+    tried: TriedScenarios = ()
     torch: str = ""  # that they were made with: "torch 2.15.0", "a stand-in for torch 2.15.0"
     edits: tuple[Edit, ...] = ()  # that a run in an edited copy has confirmed
     missing: Mapping[str, str] = no_entries()  # modules that were installed -> their projects
@@ -128,9 +128,9 @@ def refuse_after_runs(source: ReadSource, dry_runs: DryRuns) -> None:
     failure = usual_failure(dry_runs.tried)
     if failure is not None and failure.error is not None:
         if failure.needs_network:
-            asked = failure.network[0]
+            server = failure.network[0]
             raise SetupNetworkError(
-                f"setup.py of {source.subject} needs a network: it asks for {asked}, and a build has "
+                f"setup.py of {source.subject} needs a network: it asks for {server}, and a build has "
                 "none. Unpack the source, put there what it downloads, and run "
                 "`invoke add FOLDER`",
                 code="setup-needs-network",
@@ -273,7 +273,7 @@ def compose_draft(
         wheel_tag=chosen[0][1].wheel_tag if chosen else "",
         pep517=not metadata.is_setuptools or not source.texts.has_file("setup.py"),
         has_cuda_files=bool(source.texts.with_suffix(CUDA_SUFFIX)),
-        doubts=tuple(filter(None, _doubts(source, dry_runs, chosen))),
+        doubts=tuple(_doubts(source, dry_runs, chosen)),
         findings=tuple(_findings(source, chosen)),
     )
 
@@ -288,17 +288,17 @@ def _name_and_version(source: ReadSource, runs: Sequence[SetupRun], name: str) -
         [metadata.version.text if metadata.version else None, *(run.version for run in runs)]
     ).partition("+")[0]
     if not draft_name or not version:
-        lacking = "name" if not draft_name else "version"
+        missing = "name" if not draft_name else "version"
         raise ConfigError(
-            f"nothing in {source.archive.origin} tells the {lacking} of the package: give an archive "
+            f"nothing in {source.archive.origin} tells the {missing} of the package: give an archive "
             "of PyPI, or --name",
             code="nameless-source",
         )
     return draft_name, version
 
 
-def _doubts(source: ReadSource, dry_runs: DryRuns, chosen: Tried) -> Iterator[str]:
-    """Yield sentences on what the runs leave open, the gravest first; "" among them means nothing."""
+def _doubts(source: ReadSource, dry_runs: DryRuns, chosen: TriedScenarios) -> Iterator[str]:
+    """Yield sentences on what the runs leave open, the gravest first."""
     failure = usual_failure(dry_runs.tried)
     if not chosen and failure is not None and failure.error is not None:
         place = f" ({failure.error.place})" if failure.error.place else ""
@@ -308,7 +308,9 @@ def _doubts(source: ReadSource, dry_runs: DryRuns, chosen: Tried) -> Iterator[st
         yield f"{len(absent)} of the files to compile are not there, such as {absent[0]}"
     runs = [run for run in dry_runs.runs if run.error is None]
     yield from dry_runs.doubts
-    yield drafts.torch_range(source.metadata, runs)[1]
+    _, torch_doubt = drafts.torch_range(source.metadata, runs)
+    if torch_doubt:
+        yield torch_doubt
     yield from drafts.thread_doubts(runs)
     yield from drafts.open_doubts(runs, uses_cmake=_calls_cmake(source, runs))
 
@@ -328,7 +330,7 @@ def _kind_of(metadata: Metadata) -> str:
     return drafts.TORCH_CMAKE if is_built_by_cmake(metadata) else ""
 
 
-def _findings(source: ReadSource, chosen: Tried) -> Iterator[SourceFinding]:
+def _findings(source: ReadSource, chosen: TriedScenarios) -> Iterator[SourceFinding]:
     """Yield what the files show, without the constants that the draft changes."""
     changed = {scenario.constant.partition(" ")[0] for scenario, _ in chosen}
     places = {item.place for item in source.script.constants if item.name in changed}
@@ -343,7 +345,7 @@ def _first(texts: Sequence[str | None]) -> str:
 
 
 def _python_bounds(metadata: Metadata, runs: Sequence[SetupRun]) -> str | None:
-    """Return the bounds of Pythons, None without any."""
+    """Return the bounds of Pythons; None if there are none, or they cannot be read."""
     text = metadata.requires_python.text if metadata.requires_python else ""
     text = text or _first([run.requires_python for run in runs])
     try:
@@ -352,10 +354,10 @@ def _python_bounds(metadata: Metadata, runs: Sequence[SetupRun]) -> str | None:
         return None
 
 
-def _failure_of(tried: Tried, *, cuda: bool) -> str:
+def _failure_of(tried: TriedScenarios, *, cuda: bool) -> str:
     """Return why the first run with CUDA, or without, led to no such build; "" if it did.
 
-    A text says so if there was no such run.
+    If there was no such run, the text says that.
     """
     for scenario, run in tried:
         if scenario.cuda == cuda:

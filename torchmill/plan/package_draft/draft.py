@@ -80,7 +80,10 @@ class PackageDraft:
 
     @property
     def is_without_cuda(self) -> bool:
-        """Tell whether only a build without CUDA can pass its checks, which look for code for GPUs."""
+        """Tell whether it has no code for GPUs at all.
+
+        A build of it with CUDA would then fail its checks, which look for that code.
+        """
         return self.cuda is None and self.cpu is not None and not self.has_cuda_files
 
     @property
@@ -89,17 +92,17 @@ class PackageDraft:
         return f"{canonicalize_name(self.name)}.toml"
 
 
-def session_of(name: str, taken: Collection[str]) -> str:
+def session_of(name: str, other_sessions: Collection[str]) -> str:
     """Return a package's word in the names of cells: "spline-conv" for "torch-spline-conv".
 
-    `taken` are the words of other packages; if it is among them, the whole name is the word, and if
-    that is too, or begins with a digit, the name with "-ext" behind it.
+    `other_sessions` are the words of other packages. If it is among them, the whole name is the
+    word, and if that is too, or begins with a digit, the name with "-ext" behind it.
     """
     canonical = canonicalize_name(name)
     short = _PREFIX.sub("", canonical, count=1)
     for word in (short, canonical):
         # The name of a cell begins with a letter, and ends with a Python and a variant.
-        if word not in taken and re.fullmatch(r"[a-z][a-z0-9.-]*", word):
+        if word not in other_sessions and re.fullmatch(r"[a-z][a-z0-9.-]*", word):
             return word
     return f"{canonical}-ext"
 
@@ -111,15 +114,15 @@ def import_name_of(name: str, runs: Sequence[SetupRun], texts: SourceTexts) -> s
     the folders of the source: the one with the distribution's name, else one whose name contains
     that or is contained in it, else the first. Without any, it is the distribution's name.
     """
-    wanted = canonicalize_name(name).replace("-", "")
+    distribution = canonicalize_name(name).replace("-", "")
     tops = _installed_modules(runs) or _folders_of_packages(texts)
     choices = [top for top in tops if top not in _NOT_A_PACKAGE and top.isidentifier()]
     plain_names = {top: top.replace("_", "").lower() for top in choices}
     for top, plain_name in plain_names.items():
-        if plain_name == wanted:
+        if plain_name == distribution:
             return top
     for top, plain_name in plain_names.items():
-        if plain_name in wanted or wanted in plain_name:
+        if plain_name in distribution or distribution in plain_name:
             return top
     return choices[0] if choices else canonicalize_name(name).replace("-", "_")
 
@@ -147,7 +150,10 @@ def _folders_of_packages(texts: SourceTexts) -> list[str]:
 
 
 def smoke_lines(
-    import_name: str, extensions: Sequence[Extension], everywhere: Collection[str], texts: Bindings
+    import_name: str,
+    extensions: Sequence[Extension],
+    everywhere: Collection[str],
+    bindings: Bindings,
 ) -> tuple[str, ...]:
     """Return lines of Python that show that a wheel of a package loads.
 
@@ -156,7 +162,7 @@ def smoke_lines(
     """
     names = [import_name]
     for extension in extensions:
-        has_binding = any(source in texts.with_binding for source in extension.sources)
+        has_binding = any(source in bindings.with_binding for source in extension.sources)
         if extension.name in everywhere and has_binding and _is_dotted(extension.name):
             names.append(extension.name)
     return (f"import torch, {', '.join(dict.fromkeys(names))}",)
@@ -190,10 +196,10 @@ def torch_range(metadata: Metadata, runs: Iterable[SetupRun]) -> tuple[str, str]
         requirements += [*run.setup_requires, *run.install_requires]
     bounds = torch_bounds(requirements)
     oldest = max(lower_bound(bounds) or _OLDEST_TORCH, _OLDEST_TORCH)
-    others = [str(item) for item in bounds if item.operator not in {">=", ">", "!="}]
+    upper_bounds = {str(item) for item in bounds if item.operator not in {">=", ">", "!="}}
     doubt = ""
-    if others:
-        bounds_text = ",".join(sorted(set(others)))
+    if upper_bounds:
+        bounds_text = ",".join(sorted(upper_bounds))
         doubt = f"the package itself asks for torch{bounds_text}; newer ones were not tried"
     return f">={oldest}", doubt
 

@@ -139,9 +139,11 @@ def edit_works(edit: Edit, scenario: Scenario, run: SetupRun) -> bool:
     return True
 
 
-def doubts_without_edits(scenario: Scenario, run: SetupRun, done: Sequence[Edit]) -> Iterator[str]:
-    """Yield a sentence for each need of an edit that no edit meets."""
-    purposes = {edit.purpose for edit in done}
+def doubts_without_edits(
+    scenario: Scenario, run: SetupRun, confirmed: Sequence[Edit]
+) -> Iterator[str]:
+    """Yield a sentence for each need of an edit that none of the `confirmed` edits meets."""
+    purposes = {edit.purpose for edit in confirmed}
     if scenario.gpu and "gpu" not in purposes:
         yield "setup.py compiles for CUDA only where a GPU answers"
     if run.names_capabilities and "capabilities" not in purposes:

@@ -91,7 +91,7 @@ def _downloads(texts: SourceTexts, script: SetupScript) -> Iterator[SourceFindin
     for name in texts.texts:
         # Copies of CMake's own modules have examples in their comments.
         if name.endswith((_CMAKE, ".cmake")) and not name.endswith(_CMAKE_MODULES):
-            for match, place in search(texts, _CMAKE_DOWNLOAD, name):
+            for match, place in search(texts, _CMAKE_DOWNLOAD, [name]):
                 places.setdefault(match[1] or "a file", place)
     if places:
         text = f"CMake can download {', '.join(places)}; a build has no network"
@@ -127,7 +127,7 @@ def _standards(texts: SourceTexts) -> Iterator[SourceFinding]:
     """Yield a finding for each standard of C++ that a file beside setup.py names, once."""
     names = [name for name in texts.texts if name.endswith((".py", ".cmake"))]
     seen: set[str] = set()
-    for match, place in search(texts, _STANDARD, *names):
+    for match, place in search(texts, _STANDARD, names):
         if match[0] not in seen and place.file != SETUP:
             # In setup.py and CMakeLists.txt the kind raises it to what the headers of torch ask for.
             yield SourceFinding("standard", f"{match[0]} is named", place)
@@ -136,7 +136,7 @@ def _standards(texts: SourceTexts) -> Iterator[SourceFinding]:
 
 def _stable_abi(texts: SourceTexts) -> Iterator[SourceFinding]:
     """Yield the finding on the first line that asks for a stable ABI, of torch or of Python."""
-    for match, place in search(texts, _STABLE_ABI, *texts.texts):
+    for match, place in search(texts, _STABLE_ABI, texts.texts):
         text = (
             f"{match[0]}: one wheel may serve several releases of torch or Python (`stable_abi`, "
             "`wheel_tag`)"
@@ -151,22 +151,23 @@ def _build_system(texts: SourceTexts, metadata: Metadata) -> Iterator[SourceFind
         text = f"{metadata.backend.text} builds it"
         yield SourceFinding("backend", text, metadata.backend.place, True)
     if metadata.backend and metadata.backend_is_own:
-        text = (
-            f"{metadata.backend.text} is its own: what it does beside running setup.py is left out"
-        )
+        text = f"{metadata.backend.text} is its own: all but its run of setup.py is left out"
         yield SourceFinding("backend", text, metadata.backend.place)
     pattern = r"CMakeExtension|cmake_minimum_required|[\"']cmake[\"']"
-    for match, place in search(texts, pattern, SETUP, _CMAKE):
+    for match, place in search(texts, pattern, [SETUP, _CMAKE]):
         if metadata.backend is None or metadata.uses_setuptools:
             yield SourceFinding("CMake", f"{match[0]}: parts of it may be built by CMake", place)
         return
 
 
 def _old_modules(texts: SourceTexts) -> Iterator[SourceFinding]:
-    """Yield a finding for each import of a module that newer Pythons or setuptools lack."""
+    """Yield a finding for each import of a module that newer Pythons or setuptools lack.
+
+    Only the packages at the top count: in setup.py, setuptools provides these modules.
+    """
     pattern = r"\b(?:import|from)\s+(pkg_resources|distutils|imp)\b"
     names = [name for name in texts.texts if name.endswith("/__init__.py")]
-    for match, place in search(texts, pattern, *names):
+    for match, place in search(texts, pattern, names):
         text = f"it imports {match[1]}, which newer Pythons or setuptools lack"
         yield SourceFinding("import", text, place)
 
@@ -221,4 +222,4 @@ def uses_torch(texts: SourceTexts, script: SetupScript, metadata: Metadata) -> b
     if re.search(r"\btorch\b", requirements):
         return True
     lists = [name for name in texts.texts if name.endswith(_CMAKE)]
-    return any(search(texts, r"find_package\(\s*Torch\b", _CMAKE, *lists))
+    return any(search(texts, r"find_package\(\s*Torch\b", lists))

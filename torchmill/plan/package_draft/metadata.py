@@ -149,7 +149,7 @@ def _build_requires(texts: SourceTexts, project: Mapping[str, Any]) -> tuple[Val
 
 def _place(texts: SourceTexts, name: str, key: str) -> Place:
     """Return the place of a key in a file; the file as a whole if it is not found."""
-    for _, place in search(texts, rf"^\s*{key}\s*=", name):
+    for _, place in search(texts, rf"^\s*{key}\s*=", [name]):
         return place
     return Place(name)
 
@@ -166,7 +166,7 @@ def _from_pkg_info(texts: SourceTexts) -> Iterator[tuple[str, Value]]:
 
 def _place_of_header(texts: SourceTexts, header: str) -> Place:
     """Return the place of a header in PKG-INFO."""
-    for _, place in search(texts, rf"^{header}:", PKG_INFO):
+    for _, place in search(texts, rf"^{header}:", [PKG_INFO]):
         return place
     return Place(PKG_INFO)
 
@@ -209,7 +209,7 @@ def _from_script(script: SetupScript) -> Iterator[tuple[str, Value]]:
 def _requires(texts: SourceTexts) -> tuple[Value, ...]:
     """Return the requirements that PKG-INFO lists, without those of extras."""
     values: list[Value] = []
-    for match, place in search(texts, r"^Requires-Dist:\s*(.+)$", PKG_INFO):
+    for match, place in search(texts, r"^Requires-Dist:\s*(.+)$", [PKG_INFO]):
         if "extra ==" not in match[1]:
             values.append(Value(match[1].strip(), place))
     return tuple(values)

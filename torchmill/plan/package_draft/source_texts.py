@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -13,7 +13,7 @@ CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
 CUDA_SUFFIX = ".cu"
 HIP_SUFFIX = ".hip"
 _CMAKE_DEPTH = 3  # as the kinds' rules on the standard of C++ have it
-# The files whose texts are findings made from, besides all .py and .cmake at the top.
+# The names of files whose texts are read, besides all .py and .cmake files at the top.
 READ_NAMES = (
     "setup.py",
     "setup.cfg",
@@ -67,14 +67,15 @@ class SourceTexts:
         return any(path.startswith(f"{folder}/") for path in self.sizes)
 
 
-def search(texts: SourceTexts, pattern: str, *names: str) -> Iterator[tuple[re.Match[str], Place]]:
-    """Yield the matches of a pattern in the lines of files, with their places.
+def search(
+    texts: SourceTexts, pattern: str, names: Iterable[str]
+) -> Iterator[tuple[re.Match[str], Place]]:
+    """Yield the matches of a pattern in the lines of the named files, with their places.
 
-    Lines that are comments of Python or CMake are passed over. Without names, all files that were
-    read are searched.
+    Lines that are comments of Python or CMake are passed over, and so are files that were not read.
     """
     compiled = re.compile(pattern)
-    for name in names or tuple(texts.texts):
+    for name in names:
         for number, line in enumerate(texts.text(name).splitlines(), start=1):
             if line.lstrip().startswith("#"):
                 continue
@@ -85,8 +86,8 @@ def search(texts: SourceTexts, pattern: str, *names: str) -> Iterator[tuple[re.M
 def is_read(path: str) -> bool:
     """Tell whether the text of a file is read.
 
-    That are the files which the build of a package is written in, and the first one of a package.
-    Those of CMake may lie in a folder.
+    The texts that are read are those of the files that say how a source is built, and of the
+    __init__.py of each package at the top. Files of CMake may lie in a folder.
     """
     pure_path = PurePosixPath(path)
     depth = len(pure_path.parts)

@@ -90,14 +90,14 @@ def summarize(report: DraftReport) -> str:
 
 
 def _libraries(draft: PackageDraft) -> str:
-    """Return how many libraries and files it has."""
+    """Return how many files the libraries of a draft are made of, and the names of some of these."""
     if not draft.extensions:
         return "with libraries that are not known"
     count = sum(len(extension.sources) for extension in draft.extensions)
     names = ", ".join(extension.name for extension in draft.extensions[:_SHOWN_LIBRARIES])
     rest = len(draft.extensions) - _SHOWN_LIBRARIES
-    more = f" and {rest} more" if rest > 0 else ""
-    return f"{count} files for {names}{more}"
+    remainder = f" and {rest} more" if rest > 0 else ""
+    return f"{count} files for {names}{remainder}"
 
 
 def _way(scenario: Scenario | None, failure: str) -> str:
