@@ -101,6 +101,7 @@ def test_a_release_without_facts_is_refused_by_its_name(shipped: Facts) -> None:
         ("PyPI", "", ("PyPI", "")),
         ("2.13.0", "", ("PyPI", "v2.13.0")),
         ("v2.13.0", "v2.13.0", ("PyPI", "v2.13.0")),
+        ("2.13.0", "2.13.0", ("PyPI", "v2.13.0")),
         ("torch==2.13", "", ("PyPI", "v2.13.0")),
         ("torch-2.13.0-cp312-cp312-linux_x86_64.whl", "", None),
         ("2", "", None),

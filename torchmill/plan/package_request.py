@@ -76,7 +76,8 @@ def split_torch(torch: str | None, tag: str) -> tuple[str | None, str]:
     torch_tag = tag_of_torch(torch or "")
     if not torch_tag:
         return torch, tag
-    if tag and tag != torch_tag:
+    # `--tag` takes the version as well: "2.13.0" is v2.13.0.
+    if tag and (tag_of_torch(tag) or tag) != torch_tag:
         raise ConfigError(
             f"--torch {torch} names another release than --tag {tag}: leave one of them out",
             code="torch-of-another-release",
