@@ -140,7 +140,7 @@ def test_what_a_record_only_names_has_to_be_named_again(tmp_path: Path) -> None:
 
 def test_packages_are_pinned_but_for_the_base_and_what_no_index_offers() -> None:
     first = first_build(requirements=["setuptools==80.0", "wheel==0.4", "tinytorch==1.0.0+cpu"])
-    assert rebuild.asked_packages(first) == ["setuptools", "wheel"]
+    assert rebuild.indexable_packages(first) == ["setuptools", "wheel"]
     assert rebuild.pinned_requirements(first, {"wheel": False}) == ["setuptools==80.0"]
 
 

@@ -361,7 +361,7 @@ def _ask_index(first: FirstBuild) -> dict[str, bool]:
     offered = {}
     index = package_index.configured_index()
     with http_session() as session:
-        for name in rebuild.asked_packages(first):
+        for name in rebuild.indexable_packages(first):
             try:
                 files = package_index.project_files(session, index, name)
             except NetworkError:

@@ -89,9 +89,10 @@ def official_arch_list(facts: Facts, cell: Cell) -> str | None:
     """Return the list of the official build, as far as the cell's toolkit makes code for it.
 
     If the official builds have other toolkits than the cell, the list is that of the nearest
-    toolkit: the newest that is not newer than the cell's, else the oldest. For a toolkit of Jetson
-    boards, which no official build serves, the list has the capabilities of these boards. Return
-    None for a build without CUDA, and if no list is known or nothing of it is left.
+    toolkit: the newest that is not newer than the cell's, else the oldest. If an entry with PTX is
+    dropped, the next later one has PTX in its place. For a toolkit of Jetson boards, which no
+    official build serves, the list has the capabilities of these boards. Return None for a build
+    without CUDA, and if no list is known or nothing of it remains.
     """
     toolkit = facts.toolkit(cell.build.cuda)
     listed = _nearest_official_list(cell, toolkit) if toolkit else None
@@ -120,7 +121,8 @@ def official_arch_list(facts: Facts, cell: Cell) -> str | None:
 def _nearest_official_list(cell: Cell, toolkit: Toolkit) -> str | None:
     """Return the list of the official build with a toolkit, or with the nearest toolkit to it.
 
-    See `official_arch_list`. Return None if no list of the release is recorded.
+    See `official_arch_list`. An arch without a list of its own has that of x86_64. Return None if
+    no list of the release is recorded.
     """
     if toolkit.jetson and cell.build.arch == "aarch64":
         return ";".join(toolkit.jetson)

@@ -189,20 +189,20 @@ def diagnose(
     if match is not None:
         match = _choose_candidate(match, situation)
     unread = _describe_unread(reading, budget)
-    return Diagnosis(failure, match, unread, situation, doubts.remain)
+    return Diagnosis(failure, match, unread, situation, doubts.is_in_doubt)
 
 
 class _DoubtWatch:
     """Watches the lines of a log for what leaves in doubt whether it is sound."""
 
     def __init__(self) -> None:
-        self._is_in_doubt = False
+        self._has_doubt = False
         self._is_success_shown = False
 
     @property
-    def remain(self) -> bool:
-        """Tell whether doubts remain: there is one, and nothing that shows success."""
-        return self._is_in_doubt and not self._is_success_shown
+    def is_in_doubt(self) -> bool:
+        """Tell whether the log leaves a doubt, and shows no success."""
+        return self._has_doubt and not self._is_success_shown
 
     def see(self, line: LogLine) -> None:
         """Look at a line of the log, until one shows success."""
@@ -213,13 +213,13 @@ class _DoubtWatch:
         for literals, pattern in _SUCCESS:
             if may_match(literals, lowered) and pattern.search(text):
                 self._is_success_shown = True
-        if self._is_in_doubt:
+        if self._has_doubt:
             return
         if not text.isascii() and _FOREIGN_LETTER.search(text):
-            self._is_in_doubt = True
+            self._has_doubt = True
         for literals, pattern in _DOUBT:
             if may_match(literals, lowered) and pattern.search(text):
-                self._is_in_doubt = True
+                self._has_doubt = True
 
 
 def _with_facts_of_the_line(situation: Situation, match: DiagnosedCause) -> Situation:
@@ -239,9 +239,9 @@ def _with_facts_of_the_line(situation: Situation, match: DiagnosedCause) -> Situ
     if file:
         situation = situation.with_fact(Fact("file", file["file"], "rules"))
     for name, pattern in _ANSWER_FACTS.items():
-        found = pattern.search(match.answer)
-        if found:
-            situation = situation.with_fact(Fact(name, found["value"], "rules"))
+        answer_match = pattern.search(match.answer)
+        if answer_match:
+            situation = situation.with_fact(Fact(name, answer_match["value"], "rules"))
     return situation
 
 
@@ -430,7 +430,10 @@ def _fill_name(
 
 @cache
 def _parse_answers(table: str) -> list[tuple[re.Pattern[str], str]]:
-    """Return the names of each line "zlib1g-dev: zlib.h zconf.h", as a pattern, with its answer."""
+    """Return the names of each line "zlib1g-dev: zlib.h zconf.h", as a pattern, with its answer.
+
+    Names may have the wildcards of file names: "nccl*.h".
+    """
     answers: list[tuple[re.Pattern[str], str]] = []
     for line in table.splitlines():
         answer, _, names = line.rpartition(": ")

@@ -125,7 +125,8 @@ def required_nvidia_packages(
 
     () if the official wheel has another toolkit, machine, or version of cuDNN or NCCL, or if there
     is none: then the built wheel contains the libraries. `libraries` are the provisioned libraries,
-    with their versions.
+    with their versions. The packages of cuSPARSELt and NVSHMEM are left out unless they are among
+    these.
     """
     build = constraints.cell.build
     release = constraints.cell.release

@@ -93,14 +93,14 @@ def assess(
     for vulnerability in facts.vulnerabilities.entries:
         if vulnerability.package == package:
             own_fixes = fixes.get(vulnerability.id, ())
-            exposures.append(_assess_one(vulnerability, version, own_fixes, variables))
+            exposures.append(_assess_vulnerability(vulnerability, version, own_fixes, variables))
     return tuple(sorted(exposures, key=_gravity))
 
 
-def _assess_one(
+def _assess_vulnerability(
     vulnerability: Vulnerability, version: str, fixes: Sequence[Rule], variables: Mapping[str, str]
 ) -> Exposure:
-    """Return whether a wheel has one vulnerability; `fixes` are the applied rules that fix it."""
+    """Return whether a wheel has a vulnerability; `fixes` are the applied rules that fix it."""
     bounds = format_bounds(vulnerability.affected)
     in_bounds = is_within(vulnerability.affected, version)
     is_unclear = vulnerability.unclear is not None and is_within(vulnerability.unclear, version)
@@ -143,16 +143,17 @@ def _gravity(exposure: Exposure) -> tuple[int, bool, int, int, str]:
 
 
 def summarize(exposures: Sequence[Exposure], read: str | None) -> str:
-    """Return the state of a wheel as one clause, with the worst that it has; "" if none is known.
+    """Return the state of a wheel as one clause, with the worst that it has; "" without exposures.
 
-    `read` is the day on which the sources were read.
+    `exposures` are sorted, as `assess` returns them; `read` is the day on which the sources were
+    read.
     """
     if not exposures:
         return ""
-    left = [exposure for exposure in exposures if exposure.state == "affected"]
+    affecting = [exposure for exposure in exposures if exposure.state == "affected"]
     fixed = [exposure for exposure in exposures if exposure.is_fixed]
     unclear = [exposure for exposure in exposures if exposure.state == "cannot tell"]
-    clauses = [_describe_left(left)]
+    clauses = [_describe_affecting(affecting)]
     if fixed:
         clauses.append(f"{len(fixed)} fixed by patches of torchmill")
     if unclear:
@@ -160,13 +161,15 @@ def summarize(exposures: Sequence[Exposure], read: str | None) -> str:
     return f"{', '.join(clauses)} (sources of {read})"
 
 
-def _describe_left(left: Sequence[Exposure]) -> str:
-    """Return how many vulnerabilities a wheel has, and the worst of them."""
-    if not left:
+def _describe_affecting(exposures: Sequence[Exposure]) -> str:
+    """Return how many vulnerabilities a wheel has, and the worst of them, which is the first."""
+    if not exposures:
         return "no known vulnerability"
-    disputed = sum(bool(exposure.vulnerability.disputed) for exposure in left)
-    worst = left[0].vulnerability
-    count = "1 known vulnerability" if len(left) == 1 else f"{len(left)} known vulnerabilities"
+    disputed = sum(bool(exposure.vulnerability.disputed) for exposure in exposures)
+    worst = exposures[0].vulnerability
+    count = f"{len(exposures)} known vulnerabilities"
+    if len(exposures) == 1:
+        count = "1 known vulnerability"
     doubt = f", {disputed} of them disputed" if disputed else ""
     return f"{count}{doubt}, the worst {worst.id} ({worst.severity}, {worst.kind})"
 

@@ -69,7 +69,8 @@ def target_of_line(run: Sequence[LogLine], index: int) -> str | None:
 def _failed_step(lines: Sequence[LogLine]) -> BuildFailure | None:
     """Return the first error within the blocks of the steps that failed.
 
-    If no block has an error of a known form, the last line of the first block is the message.
+    If no block has an error of a known form, the last line of the first block is the message, and
+    the step's target stands in place of a file.
     """
     first_block: list[LogLine] = []
     for block in _failed_blocks(lines):
@@ -121,7 +122,11 @@ def _error_of_any_tool(lines: Sequence[LogLine]) -> BuildFailure | None:
 
 
 def _first_match(kind: Kind, tool: str, lines: Sequence[LogLine]) -> BuildFailure | None:
-    """Return the first line that the first fitting one of a tool's patterns matches."""
+    """Return the failure in the first line that a pattern of a tool matches.
+
+    `tool` is a key of the patterns, and `kind` the failure's kind. A pattern that comes earlier in
+    the list of the tool goes first, even if its line comes later in the log.
+    """
     for literals, pattern in _PATTERNS[tool]:
         for line in lines:
             if len(line.text) > _LONG_LINE and not may_match(literals, line.text.lower()):

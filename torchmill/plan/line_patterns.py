@@ -74,7 +74,10 @@ class LinePattern:
     """A regular expression that a line matches or not."""
 
     def __init__(self, source: str) -> None:
-        """Take the pattern as it is written; raise re.error for one that takes exponential time."""
+        """Take the pattern as it is written.
+
+        Raises re.error for one that is not valid, or that takes exponential time.
+        """
         self._tree: Any = parser.parse(source)
         self.source = source
         self.names = tuple(self._tree.state.groupdict)

@@ -113,7 +113,7 @@ def _numbered_lines(lines: Iterable[str]) -> Iterator[LogLine]:
 def _common_bar(sample: Sequence[LogLine]) -> str:
     """Return "| " if nearly all lines begin with it, as in logs of BitBake; else "".
 
-    In other logs GCC begins so the lines of sources that it quotes.
+    In other logs only the lines of sources that GCC quotes begin with it.
     """
     texts = [line.text for line in sample if line.text]
     barred = sum(text.startswith(_BAR) for text in texts)

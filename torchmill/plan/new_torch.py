@@ -31,7 +31,7 @@ class IndexTorch:
     pythons: tuple[str, ...]  # for which it has wheels for the machine, oldest first
 
     def serves(self, pythons: Collection[str]) -> bool:
-        """Tell whether it has a wheel for one of some Pythons; no Python stands for any."""
+        """Tell whether it has a wheel for one of some Pythons, or, without any, for some Python."""
         return bool(self.pythons) and (not pythons or not set(pythons).isdisjoint(self.pythons))
 
 
@@ -132,9 +132,9 @@ def describe_no_news(
             f"nothing is new: {index} has no {newest.package} that is newer than {newest.version}"
         )
     torch = news[0]
-    wanted = f"Python {' or '.join(pythons)} on {arch}" if pythons else arch
+    target = f"Python {' or '.join(pythons)} on {arch}" if pythons else arch
     has = f"it has wheels for {', '.join(torch.pythons)}" if torch.pythons else "it has none yet"
     return (
         f"nothing to build: {newest.package} {torch.version} is on {index}, but without a wheel for "
-        f"{wanted} ({has})"
+        f"{target} ({has})"
     )

@@ -61,6 +61,7 @@ def _flag(name: str) -> str:
 
 
 def _make_parser(prog: str) -> OptionParser:
+    """Return the parser of all options."""
     # An abbreviation would mean something else as soon as an option like it is added.
     parser = OptionParser(prog=prog, allow_abbrev=False)
     settings: dict[str, dict[str, Any]] = {

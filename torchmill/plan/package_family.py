@@ -63,10 +63,10 @@ def choose_family(facts: Facts, names: Sequence[str]) -> list[Package]:
     chosen: dict[str, Package] = {}
     for name in names:
         if name not in by_name:
-            known = sorted(canonicalize_name(package) for package in facts.packages)
+            choices = sorted(canonicalize_name(package) for package in facts.packages)
             raise ConfigError(
                 f"--new-torch takes packages by their names on PyPI, and '{name}' is not one that "
-                f"the facts have: choose from {', '.join(known)}{did_you_mean(name, known)}",
+                f"the facts have: choose from {', '.join(choices)}{did_you_mean(name, choices)}",
                 code="unknown-package",
             )
         if by_name[name] == base:
@@ -218,10 +218,10 @@ def _base_mismatch(facts: Facts, cell: Cell, options: Options) -> str:
     return ""
 
 
-def _refused_by_needs(cell: FamilyCell, others: Mapping[str, FamilyCell]) -> FamilyCell:
-    """Return a cell, refused if one of the cells that it needs is refused."""
+def _refused_by_needs(cell: FamilyCell, cells: Mapping[str, FamilyCell]) -> FamilyCell:
+    """Return a cell, refused if one of the cells that it needs is refused; `cells` has these."""
     for identifier in cell.needs:
-        needed = others.get(identifier)
+        needed = cells.get(identifier)
         if needed is not None and needed.state == "refused" and cell.state != "refused":
             reason = f"it needs {identifier}, which cannot be built: {needed.reason}"
             return replace(cell, state="refused", reason=reason)
@@ -253,14 +253,14 @@ def pending_cells(cells: Iterable[FamilyCell]) -> list[FamilyCell]:
     return [cell for cell in cells if cell.state == "pending"]
 
 
-def obstacle_of(cell: FamilyCell, others: Mapping[str, FamilyCell]) -> str:
+def obstacle_of(cell: FamilyCell, cells: Mapping[str, FamilyCell]) -> str:
     """Return why a cell has to be skipped, as a clause; "" if it can be built.
 
     The reason is a cell that it needs and that was not built. One that is still pending is none.
-    `others` are by identifier.
+    `cells` has the cells of the family, by identifier.
     """
     for identifier in cell.needs:
-        needed = others.get(identifier)
+        needed = cells.get(identifier)
         if needed is not None and needed.state not in {"pending", "built"}:
             return f"it needs {identifier}, which is {needed.state}"
     return ""

@@ -66,7 +66,8 @@ class Shortfall:
 
     def __str__(self) -> str:
         """Return it as a sentence without its full stop."""
-        return f"{self.part} ({self.cost}): {self.cure}"
+        text = f"{self.part} ({self.cost})"
+        return f"{text}: {self.cure}" if self.cure else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,8 @@ class Plan:
     @property
     def fixed_vulnerabilities(self) -> tuple[str, ...]:
         """Return the identifiers of the known vulnerabilities that proven patches fix."""
-        return tuple(found.vulnerability.id for found in self.vulnerabilities if found.is_fixed)
+        fixed = [exposure for exposure in self.vulnerabilities if exposure.is_fixed]
+        return tuple(exposure.vulnerability.id for exposure in fixed)
 
     @property
     def switches(self) -> dict[str, str]:

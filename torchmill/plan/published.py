@@ -316,8 +316,9 @@ def newest_for_gpus(facts: Facts, releases: Sequence[Release], host: Host) -> Pu
 def judge(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> WheelVerdict:
     """Return the verdict on a wheel for a machine: it fits only if it was read and nobody doubts it.
 
-    The first "does not fit" counts, else the first "cannot tell". `release` is the cell's,
-    whose torch may be later than the one for which the wheel was published.
+    The first "does not fit" counts, else the first "cannot tell". A recorded wheel without compiled
+    code fits every machine. `release` is the cell's, whose torch may be later than the one for
+    which the wheel was published.
     """
     doubt: WheelVerdict | None = None
     for verdict in _verdicts(facts, release, wheel, host):
@@ -446,13 +447,13 @@ def _driver_doubt(toolkit: Toolkit, host: Host) -> Iterator[WheelVerdict]:
     needed driver is a remark.
     """
     silence = host.programs.unanswered.get("nvidia-smi")
-    version = host.gpus.running_driver or board_driver_support(host, toolkit.version)
-    if silence and not version:
+    is_judged = host.gpus.running_driver or board_driver_support(host, toolkit.version)
+    if silence and not is_judged:
         yield WheelVerdict("cannot tell", f"the driver could not be read: nvidia-smi {silence}")
 
 
 def _base_wheels(facts: Facts, release: Release, arch: str) -> Iterator[PublishedWheel]:
-    """Yield the official wheels of the torch that goes with a release of an extension."""
+    """Yield the official wheels of the torch that goes with an extension's release; none for torch."""
     if release.torch:
         base_release = find_release(facts, base_package(facts).name, release.torch)
         yield from published_wheels(facts, base_release, arch)

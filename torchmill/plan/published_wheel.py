@@ -32,7 +32,7 @@ class PublishedWheel:
     package: str
     version: str  # "2.4.1+cu118"
     toolkit: Toolkit | None
-    index: str  # the URL for pip's --extra-index-url; "": the wheel is on PyPI
+    index: str  # the URL for pip's --extra-index-url; "": the wheel is on PyPI, or a recorded one
     pythons: tuple[str, ...]
     arch: str
     readings: tuple[WheelCode, ...] = ()  # of the code in its files; (): nobody read them

@@ -1,4 +1,4 @@
-"""Plan to build a wheel once more: what its records say of the first build, and what is otherwise now.
+"""Plan to build a wheel once more: its first build as its records tell it, and what differs now.
 
 The records are the wheel's manifest or its statement. A *reason* is a clause that names an input
 which is not, or cannot be shown to be, the same as at the first build.
@@ -167,11 +167,11 @@ def recorded_options(
     A record has only the name of the torch that `--torch` named, and of patches: `torch` is the
     place of the former, "" if it is not known, and `patches` are the paths of the latter by name.
     """
-    known = {option.name for option in fields(Options)}
+    option_names = {option.name for option in fields(Options)}
     values: dict[str, Any] = {}
     missing = []
     for name, value in first.options.items():
-        if name not in known:
+        if name not in option_names:
             missing.append(f"the option {name}, which this torchmill does not have")
         elif name not in {*_OPTIONS_OF_PATHS, "torch_installed"}:
             values[name] = value
@@ -194,14 +194,16 @@ def recorded_options(
 
 
 def _plain_values(options: Options) -> dict[str, Any]:
+    """Return the values of options by the names of their fields."""
     return {option.name: getattr(options, option.name) for option in fields(Options)}
 
 
 def pinned_requirements(first: FirstBuild, offered: Mapping[str, bool]) -> list[str]:
     """Return the lines of a file of constraints: each package as it was installed then.
 
-    `offered` tells of packages whether that version can be had: one that cannot is not pinned. The
-    torch that the wheel is built against is not pinned, because the plan names it.
+    `offered` tells by package whether its recorded version can be had. If it cannot, the package is
+    not pinned; a package that is not among them is. The torch that the wheel is built against is
+    not pinned, because the plan names it.
     """
     base = canonicalize_name(first.torch.partition("==")[0])
     lines = []
@@ -212,8 +214,11 @@ def pinned_requirements(first: FirstBuild, offered: Mapping[str, bool]) -> list[
     return lines
 
 
-def asked_packages(first: FirstBuild) -> list[str]:
-    """Return the recorded packages that an index can be asked about, without the base package."""
+def indexable_packages(first: FirstBuild) -> list[str]:
+    """Return the recorded packages that an index can be asked about, without the base package.
+
+    A package whose name and version make no requirement, such as one with a path, is left out.
+    """
     base = canonicalize_name(first.torch.partition("==")[0])
     names = []
     for name, version in first.requirements.items():
@@ -240,7 +245,7 @@ class SecondBuild:
 
 
 def other_inputs(first: FirstBuild, second: SecondBuild) -> Iterator[str]:
-    """Yield a clause for each input that is another one now than at the first build."""
+    """Yield a clause for each input that differs, or may differ, from that of the first build."""
     yield from _other_builder(first, second)
     for path in first.edits:
         yield f"{path} was edited by hand before it was built, and only its digest is recorded"

@@ -40,7 +40,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
         "kit": list(plan.tree.kit),
         "patches": list(plan.tree.patches),
         "lacks": shortfalls,
-        "vulnerabilities": [found.as_data() for found in plan.vulnerabilities],
+        "vulnerabilities": [vulnerability.as_data() for vulnerability in plan.vulnerabilities],
         "differs": {difference.part: difference.cost for difference in plan.official.differences},
         "published": published.as_data() if published else None,
         "commands": [list(command.argv) for command in commands],
@@ -167,10 +167,14 @@ def plan_as_text(plan: Plan, host: Host) -> str:
     if plan.official.shortfalls:
         lines += ["", "lacks, compared with the official wheel"]
         lines += [f"  {shortfall}" for shortfall in plan.official.shortfalls]
-    known = [found for found in plan.vulnerabilities if found.state != "not affected"]
-    if known:
+    vulnerabilities = [
+        vulnerability
+        for vulnerability in plan.vulnerabilities
+        if vulnerability.state != "not affected"
+    ]
+    if vulnerabilities:
         lines += ["", "known vulnerabilities"]
-        lines += [f"  {exposure.describe(found)}" for found in known]
+        lines += [f"  {exposure.describe(vulnerability)}" for vulnerability in vulnerabilities]
     if plan.reasons:
         lines += ["", "because"]
         lines += [f"  {reason}" for reason in plan.reasons]

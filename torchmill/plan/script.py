@@ -79,14 +79,14 @@ def _torch_lines(plan: Plan, package: Package) -> str:
     """
     if package.after is None:
         return ""
-    own_packages = "$(\"$python\" -c 'import site; print(site.getsitepackages()[0])')"
+    site_packages = "$(\"$python\" -c 'import site; print(site.getsitepackages()[0])')"
     if plan.wheel.torch_folder is None:
-        return f"export torch_packages={own_packages}\n"
-    lent_packages = str(plan.wheel.torch_folder)
-    line = shlex.quote(f"import site; site.addsitedir({lent_packages!r})")
+        return f"export torch_packages={site_packages}\n"
+    torch_packages = str(plan.wheel.torch_folder)
+    line = shlex.quote(f"import site; site.addsitedir({torch_packages!r})")
     return (
-        f"export torch_packages={shlex.quote(lent_packages)}\n"
-        f'echo {line} > "{own_packages}/lent.pth"\n'
+        f"export torch_packages={shlex.quote(torch_packages)}\n"
+        f'echo {line} > "{site_packages}/lent.pth"\n'
     )
 
 

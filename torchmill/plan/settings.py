@@ -77,7 +77,7 @@ def heavier_settings(settings: Mapping[str, str]) -> list[HeavierSetting]:
         if not _is_on(value):
             continue
         heavier.extend(
-            HeavierSetting(name, entry["what"], entry.get("label", ""))
+            HeavierSetting(name, entry["addition"], entry.get("label", ""))
             for entry in _TABLE["heavier"]
             if name in entry["names"]
         )

@@ -71,10 +71,10 @@ def _matches_pattern(name: str, pattern: str) -> bool:
         return False
     position = len(beginning)
     for middle in middles:
-        found = name.find(middle, position)
-        if found < 0:
+        start = name.find(middle, position)
+        if start < 0:
             return False
-        position = found + len(middle)
+        position = start + len(middle)
     return name.endswith(end) and position + len(end) <= len(name)
 
 

@@ -42,16 +42,16 @@ def storage_needs(
         return None
     estimate = estimate_build(facts, plan)
     if estimate:
-        built = estimate.tree + estimate.wheel
+        estimated_tree = estimate.tree + estimate.wheel
     else:
         usual = facts.packages[plan.release.package].setup.disk
-        built = CostRange(usual, usual)
+        estimated_tree = CostRange(usual, usual)
     same_builds = runs_of_same_build(plan, own_runs)
     tree = _measured_range(run.tree for run in same_builds)
     environment = _measured_range(run.environment for run in same_builds)
     torch = _installed_torch_bytes(facts, assumed, plan)
     parts = {
-        "tree": tree or built,
+        "tree": tree or estimated_tree,
         "kit": _installed_bytes(assumed, plan.tree.kit),
         "environment": environment or _environment_bytes(facts, assumed, plan),
         "trial": _installed_bytes(assumed, ["venv"]) + torch,

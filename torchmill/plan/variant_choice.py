@@ -45,7 +45,8 @@ def group_gpus(facts: Facts, capabilities: Iterable[str], arch: str) -> list[Gpu
 
     A provider of NVIDIA's tells that a GPU runs the code of all minor versions of its major one, up
     to its own. So the GPUs of 8.9 get the variant for 8.6, if none is for 8.9. Systems on a chip
-    are left out unless `arch`, the machine of the wheel, is theirs.
+    are left out unless `arch`, the machine of the wheel, is theirs, or their very capability is one
+    of `capabilities`.
     """
     ordered = sorted(set(capabilities), key=capability_key)
     takers: dict[str, list[Capability]] = {capability: [] for capability in ordered}

@@ -81,8 +81,8 @@ def unread_reason(wheel: PublishedWheel) -> str:
             code = ", nor which GPUs it has code for" if wheel.toolkit else ""
             return f"nobody read whether it is there{code}"
         listed = wheel.recorded.group.capabilities
-        said = f" (it says that it was built for {listed})" if listed else ""
-        return f"which GPUs it has code for was not read{said}"
+        claim = f" (it says that it was built for {listed})" if listed else ""
+        return f"which GPUs it has code for was not read{claim}"
     subject = "its device code" if wheel.toolkit else "it"
     # Only wheels on PyPI are ever read.
     reason = "it is not on PyPI" if wheel.index else "no reading of it is recorded"

@@ -104,12 +104,13 @@ def choose_gcc(
                 return _recorded_choice(release, major)
             if release.gcc == str(major):
                 return _usual_choice(release, major)
-    forged = [major for major in majors if major >= _OLDEST_GXX]
-    if forged and (conda or release is not None):
+    conda_majors = [major for major in majors if major >= _OLDEST_GXX]
+    if conda_majors and (conda or release is not None):
         # Its compilers have long names, which the environment puts into CC and CXX.
         exports = 'export CUDAHOSTCXX=$CXX NVCC_PREPEND_FLAGS="-ccbin $CXX"'
-        install = f"conda install -c conda-forge gxx={forged[0]} && conda activate $CONDA_PREFIX"
-        return GccChoice(forged[0], install, exports)
+        major = conda_majors[0]
+        install = f"conda install -c conda-forge gxx={major} && conda activate $CONDA_PREFIX"
+        return GccChoice(major, install, exports)
     if release is not None:
         return None
     return GccChoice(

@@ -83,7 +83,11 @@ def order_cure(cure: str, values: Mapping[str, str]) -> str:
 
 
 def write_cure(cure: str, values: Mapping[str, str]) -> str:
-    """Return a cure for this machine: facts filled in, its parts in order, its commands in its words."""
+    """Return a cure for this machine.
+
+    Facts are filled in, the parts for this machine go first, and commands are those of its installer
+    and shell.
+    """
     return adapt_commands(order_cure(fill_cure(cure, values), values), values)
 
 

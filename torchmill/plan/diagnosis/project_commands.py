@@ -68,28 +68,29 @@ def project_facts(_facts: Facts, situation: Situation) -> Iterator[Fact]:
 
     A project that is not known is compiled again from its source on PyPI.
     """
-    named = _named_project(situation)
+    project_fact = _named_project(situation)
     source = situation.facts.get("source_target")
     if source is not None:
         yield Fact("target", source.value, "rules", basis=(source,))
-    if named is None:
+    if project_fact is None:
         return
-    known = find_project(named.value)
-    if known is None:
-        name = named.value
+    basis = (project_fact,)
+    project = find_project(project_fact.value)
+    if project is None:
+        name = project_fact.value
         compiled = _COMPILE_AGAIN.format(name=name)
         command = compiled
     else:
-        name = known.name
-        command = _fitting_command(known, situation.values())
-        compiled = known.compiled or _COMPILE_AGAIN.format(name=name)
-        yield Fact("known_project", name, "rules", basis=(named,))
+        name = project.name
+        command = _fitting_command(project, situation.values())
+        compiled = project.compiled or _COMPILE_AGAIN.format(name=name)
+        yield Fact("known_project", name, "rules", basis=basis)
     if source is None:
-        yield Fact("target", name, "rules", basis=(named,))
-    yield Fact("again", command, "rules", basis=(named,))
+        yield Fact("target", name, "rules", basis=basis)
+    yield Fact("again", command, "rules", basis=basis)
     # What is compiled from a repository has no prebuilt wheel to avoid.
     is_source = "git+" in command or "submodules/" in command
-    yield Fact("compiled_again", command if is_source else compiled, "rules", basis=(named,))
+    yield Fact("compiled_again", command if is_source else compiled, "rules", basis=basis)
 
 
 def _named_project(situation: Situation) -> Fact | None:
@@ -100,14 +101,17 @@ def _named_project(situation: Situation) -> Fact | None:
     project = situation.facts.get("project")
     if project is not None and find_project(project.value) is not None:
         return project
-    for other in situation.known("name", "frame_package"):
+    for other in situation.known_facts("name", "frame_package"):
         if find_project(other.value) is not None:
             return other
     return project
 
 
 def _fitting_command(project: ExtensionProject, values: Mapping[str, str]) -> str:
-    """Return the first command of a project whose conditions hold, filled in."""
+    """Return the first command of a project whose conditions hold, filled in.
+
+    Raises ValueError if there is none: the last command of projects.toml has no conditions.
+    """
     for entry in project.again:
         if all(_holds(condition, values.get(fact)) for fact, condition in entry.when.items()):
             return fill_facts(entry.command, values).strip()

@@ -12,7 +12,7 @@ from torchmill.config.release_lookup import newest_release
 from torchmill.config.versions import cuda_label, is_version
 from torchmill.plan.diagnosis.situation import Fact, Situation
 
-# How the tags of platforms begin for which wheels of a system are.
+# System -> how the platform tags of its wheels begin.
 _PLATFORMS = {"windows": "win", "macos": "macosx", "linux": "manylinux"}
 _NONE = "none"  # the value of "offered" where an installer saw no version at all
 # The Pythons that most packages have wheels for go first.
@@ -24,15 +24,15 @@ def request_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
 
     Of torch it is also known which Python its wheels are for, and which of its indexes has them.
     """
-    wanted = _plain(situation.value("wanted_version"))
+    requested = _plain(situation.value("wanted_version"))
     oldest = _plain(situation.value("oldest_offered"))
     newest = _plain(situation.value("offered"))
-    basis = situation.known("wanted_name", "wanted_version", "oldest_offered", "offered")
-    if wanted and oldest and newest:
+    basis = situation.known_facts("wanted_name", "wanted_version", "oldest_offered", "offered")
+    if requested and oldest and newest:
         fit = "between"
-        if wanted < oldest:
+        if requested < oldest:
             fit = "older"
-        elif wanted > newest:
+        elif requested > newest:
             fit = "newer"
         yield Fact("wanted_fit", fit, "rules", basis=basis)
     if newest or situation.value("offered") == _NONE:
@@ -41,14 +41,16 @@ def request_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     release = _wanted_torch(facts, situation)
     if release is None:
         return
-    basis = situation.known("torch")
+    basis = situation.known_facts("torch")
     python = _python_of(release, situation)
     if python:
         yield Fact("python_of_torch", python, "rules", basis=basis)
     wanted_label = situation.value("wanted_label") or situation.value("wanted_index")
     label = _label_to_take(release, wanted_label)
     if label:
-        yield Fact("label_to_take", label, "rules", basis=situation.known("torch", "wanted_label"))
+        yield Fact(
+            "label_to_take", label, "rules", basis=situation.known_facts("torch", "wanted_label")
+        )
 
 
 def _plain(text: str | None) -> Version | None:
@@ -70,7 +72,7 @@ def _bound_facts(situation: Situation) -> Iterator[Fact]:
     for python in _PYTHONS:
         # "<=3.11" leaves 3.11.5 out, and "!=3.9.7" only that patch release.
         if all(specifier.contains(f"{python}.{patch}") for patch in ("0", "9")):
-            basis = situation.known("python_bounds")
+            basis = situation.known_facts("python_bounds")
             yield Fact("python_to_take", python, "rules", basis=basis)
             return
 
@@ -87,35 +89,34 @@ def _wanted_torch(facts: Facts, situation: Situation) -> Release | None:
 def _python_of(release: Release, situation: Situation) -> str:
     """Return the newest Python that torch's release has wheels of for the system; "" if it has none.
 
-    Where the release is older than all that an installer saw, it is none that the log shows.
+    The Python that the log shows does not count if an installer saw only other releases with it.
     """
     beginning = _PLATFORMS.get(situation.value("system") or "", "")
     pythons: set[str] = set()
     for platform, served in release.upstream.wheels.items():
         if platform.startswith(beginning):
             pythons.update(served)
-    known = [python for python in pythons or release.pythons if not python.endswith("t")]
-    here = situation.value("python")
-    if situation.value("oldest_offered") and here in known:
-        known.remove(here)
-    return max(known, key=Version, default="")
+    with_gil = [python for python in pythons or release.pythons if not python.endswith("t")]
+    running = situation.value("python")
+    if situation.value("oldest_offered") and running in with_gil:
+        with_gil.remove(running)
+    return max(with_gil, key=Version, default="")
 
 
-def _label_to_take(release: Release, wanted: str | None) -> str:
-    """Return the label that a release's wheels have: the wanted one, else the nearest; "" if none.
+def _label_to_take(release: Release, requested: str | None) -> str:
+    """Return the label that a release's wheels have: the requested one, else the nearest.
 
-    Without a wanted one it is that of the wheels on PyPI.
-
-    Nearest is the newest CUDA that is not newer than the wanted one, else the oldest.
+    Nearest is the newest CUDA that is not newer than the requested one, else the oldest. If none is
+    requested, it is that of the wheels on PyPI. "" if the release has no wheels with CUDA.
     """
-    if wanted == "cpu":
-        return wanted
-    if wanted is None:
+    if requested == "cpu":
+        return requested
+    if requested is None:
         return cuda_label(release.cuda.pypi) if release.cuda.pypi else ""
     labels = [cuda_label(cuda) for cuda in sorted(release.cuda.official, key=Version)]
-    if wanted in labels:
-        return wanted
-    older = [label for label in labels if _label_number(label) <= _label_number(wanted)]
+    if requested in labels:
+        return requested
+    older = [label for label in labels if _label_number(label) <= _label_number(requested)]
     if older:
         return older[-1]
     return labels[0] if labels else ""

@@ -49,11 +49,11 @@ _STANDARDS = frozenset({"11", "14", "17", "20", "23"})
 _OLDEST_STANDARD = 98  # C++98; the names of all later ones begin with 0, 1 or 2
 
 
-def add_rule_facts(facts: Facts, situation: Situation, named: str = "") -> Situation:
+def add_rule_facts(facts: Facts, situation: Situation, name: str = "") -> Situation:
     """Return a situation with all that the rules say about it; what is known stays.
 
-    Only a toolkit that no tool printed gives way to that of the distribution's nvcc. `named` is the
-    name in the line that shows the cause: a compute capability, "75", is judged.
+    Only a toolkit that no tool printed gives way to that of the distribution's nvcc. `name` is the
+    one in the line that shows the cause: a compute capability, "75", is judged.
     """
     nvcc = distribution_nvcc(situation)
     cuda = situation.facts.get("cuda")
@@ -61,7 +61,7 @@ def add_rule_facts(facts: Facts, situation: Situation, named: str = "") -> Situa
         situation = situation.with_fact(nvcc)
     situation = situation.with_facts(_torch_facts(facts, situation))
     situation = situation.with_facts(_torch_cuda_facts(situation))
-    situation = situation.with_facts(_named_capability(facts, named))
+    situation = situation.with_facts(_named_capability(facts, name))
     situation = situation.with_facts(_gpu_facts(facts, situation))
     situation = situation.with_facts(_family_facts(situation))
     for compute in _RULES:
@@ -141,9 +141,9 @@ def _torch_cuda_facts(situation: Situation) -> Iterator[Fact]:
         yield _computed(situation, "torch_cuda_dashed", cuda.replace(".", "-"), "torch_cuda")
 
 
-def _named_capability(facts: Facts, named: str) -> Iterator[Fact]:
-    """Yield the compute capability that the line of the cause names: "7.5" for "75"."""
-    digits = named.replace(".", "").rstrip("af")
+def _named_capability(facts: Facts, name: str) -> Iterator[Fact]:
+    """Yield the compute capability that the line of the cause names, 7.5 for "75", and its digits."""
+    digits = name.replace(".", "").rstrip("af")
     if digits.isdigit() and len(digits) in (2, 3):
         capability = f"{digits[:-1]}.{digits[-1]}"
         if facts.capability(capability):
@@ -152,7 +152,10 @@ def _named_capability(facts: Facts, named: str) -> Iterator[Fact]:
 
 
 def _gpu_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
-    """Yield the compute capability of the machine's GPU, and whether the line names it."""
+    """Yield the compute capability of the machine's GPU, and whether the line names it.
+
+    Also the newest torch whose official wheels have code for that GPU, and the label of these.
+    """
     capability = situation.value("gpu_capability")
     name = situation.value("gpu")
     basis = "gpu_capability"
@@ -167,9 +170,9 @@ def _gpu_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
         release, cuda = newest_torch
         yield _computed(situation, "gpu_torch", release.version, basis)
         yield _computed(situation, "gpu_index", cuda_label(cuda), basis)
-    named = situation.value("named_capability")
-    if capability and named:
-        answer = "yes" if capability == named else "no"
+    named_capability = situation.value("named_capability")
+    if capability and named_capability:
+        answer = "yes" if capability == named_capability else "no"
         yield _computed(situation, "named_is_gpu", answer, basis)
 
 
@@ -216,7 +219,10 @@ def _fit_of_any_toolkit(facts: Facts, serving: Sequence[Toolkit]) -> str:
 
 
 def _toolkit_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
-    """Yield what the toolkit of nvcc is called, and how it fits that of torch."""
+    """Yield what the toolkit of nvcc is called, and how it fits that of torch.
+
+    Also the label of the wheels that are nearest to it, and the newest GPUs that it has code for.
+    """
     cuda = situation.value("cuda")
     torch_cuda = situation.value("torch_cuda")
     if cuda is None:
@@ -371,7 +377,7 @@ def _cudnn_torch(facts: Facts, situation: Situation) -> Iterator[Fact]:
 
 
 def _compiler_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
-    """Yield how the host compiler fits nvcc and torch."""
+    """Yield how the host compiler fits nvcc, torch and torch's CUDA, and the oldest toolkit for it."""
     gcc = situation.value("gcc")
     if gcc is None:
         return
@@ -404,18 +410,18 @@ def _gcc_to_take(facts: Facts, situation: Situation) -> Iterator[Fact]:
     torch = _plain_version(situation.value("torch"))
     limit = situation.value("gcc_limit")
     majors = fitting_majors(facts, toolkit, torch)
-    taken = fitting_majors(facts, toolkit, None)
+    toolkit_majors = fitting_majors(facts, toolkit, None)
     if limit:
         majors = [major for major in majors if major <= int(limit)]
-        taken = [int(limit)]
+        toolkit_majors = [int(limit)]
     if toolkit is None and torch is None and not limit:
         # No rule puts a bound on it: one that most toolkits take is the likeliest to do.
         majors = widely_taken_majors(facts)
     if limit and toolkit is None:
         yield from _toolkits_by_limit(facts, situation, int(limit))
-    if taken and (toolkit is not None or limit):
+    if toolkit_majors and (toolkit is not None or limit):
         basis = "gcc_limit" if limit else "cuda"
-        yield _computed(situation, "newest_gcc", str(taken[0]), basis)
+        yield _computed(situation, "newest_gcc", str(toolkit_majors[0]), basis)
     yield from _gcc_facts(situation, "", majors)
 
 
@@ -446,8 +452,9 @@ def _other_gcc(facts: Facts, situation: Situation) -> Iterator[Fact]:
     majors = fitting_majors(facts, toolkit, torch)
     if toolkit is None and torch is None:
         majors = widely_taken_majors(facts)
-    here = int(gcc.split(".")[0])
-    yield from _gcc_facts(situation, "other_", [major for major in majors if major != here])
+    present_major = int(gcc.split(".")[0])
+    others = [major for major in majors if major != present_major]
+    yield from _gcc_facts(situation, "other_", others)
 
 
 def _gcc_facts(situation: Situation, prefix: str, majors: Sequence[int]) -> Iterator[Fact]:
@@ -492,7 +499,7 @@ def _bounds_fit(version: str, bounds: Iterable[SpecifierSet]) -> str:
 
 
 def _family_facts(situation: Situation) -> Iterator[Fact]:
-    """Yield the manager of system packages that the machine has: "apt", "dnf"."""
+    """Yield the manager of system packages that the machine has, "apt", and NVIDIA's repository."""
     managers = distributions.usual_managers(parse_distribution(situation.value("distribution")))
     if managers:
         manager = "dnf" if managers[0] == "yum" else managers[0]
@@ -519,10 +526,11 @@ def _driver_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
         yield _computed(situation, "driver_fit", fit, "driver", "torch_cuda")
         if bound:
             yield _computed(situation, "oldest_driver", bound, "torch_cuda")
-    run = [candidate for candidate in facts.toolkits if _runs(candidate, driver, system)]
-    if run:
-        yield _computed(situation, "driver_cuda", run[-1].version, "driver")
-        yield _computed(situation, "driver_index", cuda_label(run[-1].version), "driver")
+    runnable = [toolkit for toolkit in facts.toolkits if _runs(toolkit, driver, system)]
+    if runnable:
+        newest = runnable[-1].version
+        yield _computed(situation, "driver_cuda", newest, "driver")
+        yield _computed(situation, "driver_index", cuda_label(newest), "driver")
 
 
 def _runs(toolkit: Toolkit, driver: str, system: str | None) -> bool:
@@ -532,7 +540,7 @@ def _runs(toolkit: Toolkit, driver: str, system: str | None) -> bool:
 
 
 def _python_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
-    """Yield whether torch's release has wheels for the Python, and for which it has."""
+    """Yield whether torch's release goes with the Python, and which Pythons and releases would."""
     python = situation.value("python")
     release = torch_release(facts, situation.value("torch"))
     if release is not None:
@@ -574,10 +582,10 @@ def _standard_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     for rule in _torch_rules(facts, _plain_version(situation.value("torch"))):
         if rule.cxx is not None:
             needed = rule.cxx
-    named = situation.value("name")
-    if named in _STANDARDS:
+    name = situation.value("name")
+    if name in _STANDARDS:
         # The message itself says which standard the code is written in.
-        needed = max(needed, int(named))
+        needed = max(needed, int(name))
     if not needed:
         return
     yield _computed(situation, "standard_needed", str(needed), "torch")

@@ -52,8 +52,8 @@ class Situation:
         """Return the values of all facts by their names."""
         return {name: fact.value for name, fact in self.facts.items()}
 
-    def known(self, *names: str) -> tuple[Fact, ...]:
-        """Return those facts of some names that are known."""
+    def known_facts(self, *names: str) -> tuple[Fact, ...]:
+        """Return the facts of some names, without those that are not known."""
         return tuple(self.facts[name] for name in names if name in self.facts)
 
     def computed(self, name: str, value: str, *basis: str) -> Fact:

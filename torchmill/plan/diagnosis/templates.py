@@ -69,8 +69,8 @@ def _read_facts(command: str, values: Mapping[str, str]) -> str:
         is_quoted = command.count("'", 0, place.start()) % 2 == 1
         if shell_value is None or is_quoted or values.get(place["fact"]):
             continue
-        known = reading.setdefault(shell_value.variable, shell_value.command)
-        if known != shell_value.command:
+        reader = reading.setdefault(shell_value.variable, shell_value.command)
+        if reader != shell_value.command:
             return command
         is_in_word = command[place.end() : place.end() + 1].isalnum()
         name = f"${{{shell_value.variable}}}" if is_in_word else f"${shell_value.variable}"

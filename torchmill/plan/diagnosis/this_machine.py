@@ -48,14 +48,14 @@ def own_paths(paths: Iterable[NamedPath], folders: Sequence[str]) -> list[NamedP
 
     Hidden folders are left out: many machines have the same ~/.local and ~/.cache.
     """
-    found: list[NamedPath] = []
+    in_folders: list[NamedPath] = []
     for path in paths:
         for folder in folders:
             below = _part_below(path.path, folder)
             if below and not below.startswith("."):
-                found.append(path)
+                in_folders.append(path)
                 break
-    return found[:_MOST_PATHS]
+    return in_folders[:_MOST_PATHS]
 
 
 def named_tools(paths: Iterable[NamedPath]) -> list[NamedPath]:
@@ -109,10 +109,10 @@ def machine_facts(
         facts[name] = Fact(name, value, "machine")
     other_system: list[Fact] = []
     for fact in log_facts:
-        here = facts.get(fact.name)
+        host_fact = facts.get(fact.name)
         is_identity = fact.name in IDENTITY and not fact.is_stated
-        if is_identity and here is not None and contradict(fact, here):
-            other_system.append(here)
+        if is_identity and host_fact is not None and contradict(fact, host_fact):
+            other_system.append(host_fact)
     if other_system:
         return [] if _TOOL.match(witness.path) else other_system
     return [Fact(WITNESS, witness.path, "log", witness.line, witness.path), *facts.values()]

@@ -75,6 +75,6 @@ def toolset_facts(situation: Situation, toolkit: Toolkit | None) -> Iterator[Fac
     """Yield the newest toolset of Visual Studio whose compiler a toolkit takes: "14.39"."""
     if toolkit is None or toolkit.msvc is None:
         return
-    taken = [number for number in _TOOLSETS if is_within(toolkit.msvc, f"19.{number}")]
-    if taken:
-        yield situation.computed("toolset", f"14.{taken[-1]}", "cuda")
+    toolsets = [number for number in _TOOLSETS if is_within(toolkit.msvc, f"19.{number}")]
+    if toolsets:
+        yield situation.computed("toolset", f"14.{toolsets[-1]}", "cuda")

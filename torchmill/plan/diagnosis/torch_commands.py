@@ -27,10 +27,10 @@ def index_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     """
     label = _wheel_label(situation)
     if label:
-        basis = situation.known("torch", "torch_cuda", "torch_kind")
+        basis = situation.known_facts("torch", "torch_cuda", "torch_kind")
         yield Fact("wheel_label", label, "rules", basis=basis)
     board = _board_index(facts, situation)
-    basis = situation.known("system", "torch_cuda", "jetson", "jetpack")
+    basis = situation.known_facts("system", "torch_cuda", "jetson", "jetpack")
     if board is not None:
         yield Fact("index_option", f"--index-url {board.url}", "rules", basis=basis)
     elif situation.value("jetson"):
@@ -71,7 +71,7 @@ def torch_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     version = situation.value("torch_version")
     packages = _pinned_packages(situation)
     option = situation.value("index_option")
-    basis = situation.known("torch", "torch_cuda", "driver", "gpu")
+    basis = situation.known_facts("torch", "torch_cuda", "driver", "gpu")
     if option is not None and version:
         command = f"pip install --force-reinstall {packages} {option}".strip()
         yield Fact("torch_again", command, "rules", basis=basis)
@@ -109,7 +109,7 @@ def _pinned_packages(situation: Situation) -> str:
 def _upgrade_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     """Yield the option with which pip finds a newer torch: on Windows PyPI has none with CUDA."""
     newest = _release_with_cuda(facts, situation, None)
-    basis = situation.known("system", "driver", "gpu")
+    basis = situation.known_facts("system", "driver", "gpu")
     is_for_cpus = situation.value("torch_kind") == "without CUDA"
     if situation.value("system") != "windows" or is_for_cpus or newest is None:
         yield Fact("upgrade_option", "", "rules", basis=basis)
@@ -141,9 +141,9 @@ def _release_with_cuda(
         majors = [Version(cuda).major for release in releases for cuda in release.cuda.official]
         serving = _before_major(serving, max(majors)) or serving
     for release, cudas in serving:
-        wanted = situation.value("torch_cuda")
-        if wanted in cudas:
-            return release, wanted
+        torch_cuda = situation.value("torch_cuda")
+        if torch_cuda in cudas:
+            return release, torch_cuda
         # Most drivers run the CUDA of PyPI's wheels; where it does not serve, the newest does best.
         usual = release.cuda.pypi
         return release, usual if usual in cudas else max(cudas, key=Version)

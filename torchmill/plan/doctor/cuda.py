@@ -100,7 +100,11 @@ def _check_c_library(context: CheckContext, toolkit: Toolkit) -> Iterator[Findin
     glibc = context.host.platform.glibc
     if glibc is None or is_within(toolkit.glibc, glibc):
         return
-    fitting = [known.version for known in context.facts.toolkits if is_within(known.glibc, glibc)]
+    fitting = [
+        candidate.version
+        for candidate in context.facts.toolkits
+        if is_within(candidate.glibc, glibc)
+    ]
     usable = usable_toolkits(context.facts, context.cell, fitting)
     cures = [f"{context.session} -- --toolkit {version}" for version in usable[:1]]
     cures += container_cures(context)

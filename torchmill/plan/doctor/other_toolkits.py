@@ -56,7 +56,8 @@ def served_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str] | None:
 def serves_as_well(context: CheckContext, cell: Cell, reference: Cell) -> bool:
     """Tell whether a cell serves each GPU of this machine that a reference cell serves.
 
-    A cell that serves no known GPU of this machine does not.
+    A cell that serves no known GPU of this machine does not. If no GPU is known, it does if the
+    driver runs its toolkit's code.
     """
     served = served_gpus(context.facts, cell, context.host)
     if served is None:

@@ -77,13 +77,13 @@ def _check_torch_of_pypi(context: CheckContext, listed: list[Capability]) -> Ite
             readings.extend(wheel.readings)
     if not readings:
         return
-    lacking = []
+    unserved = []
     for capability in listed:
         if not any(has_own_code(context.facts, reading, capability) for reading in readings):
-            lacking.append(capability.name)
-    if not lacking:
+            unserved.append(capability.name)
+    if not unserved:
         return
-    names = ";".join(lacking)
+    names = ";".join(unserved)
     because = (
         f"PyPI's torch for {context.build.arch} has no code for {names}: where the wheel runs, it "
         f"needs a torch {torch} that has, such as one that was built there"

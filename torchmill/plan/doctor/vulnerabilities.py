@@ -18,11 +18,11 @@ def check_vulnerabilities(context: CheckContext) -> Iterator[Finding]:
     summary = exposure.summarize(exposures, read)
     if not summary:
         return
-    left = sum(found.state == "affected" for found in exposures)
+    count = sum(vulnerability.state == "affected" for vulnerability in exposures)
     command = f"invoke plan {context.plan.identifier} --tag={context.plan.release.tag} --all"
     yield Finding(
         VULNERABILITIES,
-        f"{left} known" if left else "none known",
+        f"{count} known" if count else "none known",
         "none, to build",
         "ok",
         because=f"{summary}: `{command}` lists them",
