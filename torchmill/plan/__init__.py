@@ -23,7 +23,7 @@
 - compile_work: how long compiling a release takes by the catalogue of measured builds
 - estimate: estimate time, memory and disk of a build, from measured builds
 - estimate_report: the cost of a build, and the risk that its link overflows, for people and as data
-- family_results: the results of building a family: what the end of a command means, and the summary
+- family_results: the results of building a family: the end of each command, and the summary
 - exposure: which known vulnerabilities a wheel has, with the patches that a plan applies
 - first_error: find the first real error in a build's log, and not ninja's report of it
 - gpu_hosts: GPUs that exist only together with a processor, and so identify a machine
@@ -54,7 +54,7 @@
 - providers: which providers of toolkits, libraries and compilers a machine can use
 - published: published wheels: which a release has, where to get them, and which fit a machine
 - published_wheel: a wheel that upstream published, and whether it would do instead of a build
-- rebuild: what the records of a wheel say of its build, and what is otherwise now
+- rebuild: plan to build a wheel once more: its first build by its records, and the differences
 - recorded_wheels: recorded wheels of packages: what their names say, and which go with a torch
 - render: a plan as text and as JSON-ready data
 - rules: which rules hold for a build, and what they together demand of tools

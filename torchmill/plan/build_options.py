@@ -48,7 +48,7 @@ class Options:
     guard: bool = True  # False: a fixed number of compilers at a time, without the memory guard
     network: bool = False  # True: programs of the build may use the network
     cpu: str | None = None  # processor to compile for: "native", "x86-64-v3"; None: any
-    processor: Processor | None = None  # what the compiler takes `cpu` to be; None: not asked yet
+    processor: Processor | None = None  # `cpu` as its compiler understands it; None: not asked yet
     # The debug information that is put into an archive beside the wheel: "full", or "lines" for
     # functions and lines without variables; None: none is made.
     debug_info: str | None = None

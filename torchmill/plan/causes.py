@@ -83,7 +83,7 @@ class Diagnosis:
 
     failure: BuildFailure | None  # None: the log shows none
     match: DiagnosedCause | None  # None: the catalogue has no entry for it
-    unread: str = ""  # what was not compared with the catalogue, as a sentence
+    unread: str = ""  # the lines that were not compared with the catalogue, as a sentence
     situation: Situation = field(default_factory=Situation)
     in_doubt: bool = False  # whether a log without a failure is sound
 
@@ -445,7 +445,7 @@ def _parse_answers(table: str) -> list[tuple[re.Pattern[str], str]]:
 def _unmangle(name: str) -> str:
     """Return a C++ name that linkers know, such as "_ZN3c105ErrorE", as "c10::Error".
 
-    Other names are returned as they are, and so is what stands behind the name: arguments. In a
+    Other names are returned as they are. Arguments, which stand behind the name, are left out. In a
     mangled name, the length of each part stands before it.
     https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
     """

@@ -5,8 +5,8 @@ Device code (the section .nv_fatbin) stands between them. With too many compute 
 linker ends with "relocation truncated to fit".
 
 Device code is counted in images: one for each entry of the list of compute capabilities, and one
-for each PTX. An image weighs what it weighs in the official wheels, which compress device code by
-`-compress-all`. Every other compression is a factor on that weight.
+for each PTX. An image is taken to weigh as much as in the official wheels, which compress device
+code by `-compress-all`. Every other compression is a factor on that weight.
 """
 
 import re

@@ -26,7 +26,7 @@ _MOST_MESSAGE_LINES = 60
 # What ninja writes of a failed step, and when it stops.
 FAILED_STEP = re.compile(r"\s*FAILED: (?:\[code=\d+\] )?(?P<target>\S*)")
 _STOPPED = re.compile(r"\s*ninja: (?:build stopped|error: rebuilding)")
-_SAMPLE_LINES = 400  # by which it is told how a log was wrapped, and what stands before its lines
+_SAMPLE_LINES = 400  # that tell how a log was wrapped, and the bar before its lines
 _BAR = "| "  # BitBake's
 _SHARE_OF_BARRED = 0.9  # of the lines
 _FEWEST_BARRED = 3

@@ -8,10 +8,10 @@ on the operation:
 
     LITERAL      number of the character
     ANY, IN      one character of a set
-    MAX_REPEAT   least number, most number, tree of what is repeated (MIN_REPEAT: `*?`, `+?`)
+    MAX_REPEAT   least number, most number, repeated tree (MIN_REPEAT: `*?`, `+?`)
     SUBPATTERN   number of the group, added flags, removed flags, tree
     BRANCH       None, trees of the alternatives
-    ASSERT       direction, tree of what stands ahead or behind (ASSERT_NOT: does not)
+    ASSERT       direction, tree that stands ahead or behind (ASSERT_NOT: does not)
     AT           a place: the beginning of the text, a boundary of words
 """
 

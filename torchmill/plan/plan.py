@@ -74,7 +74,7 @@ class Shortfall:
 class OfficialComparison:
     """How the planned wheel compares with upstream's."""
 
-    shortfalls: tuple[Shortfall, ...] = ()  # what the official wheel has and ours will not
+    shortfalls: tuple[Shortfall, ...] = ()  # parts of the official wheel that ours will not have
     differences: tuple[Shortfall, ...] = ()  # on purpose
     published: PublishedWheel | None = None  # the nearest wheel, whether it would do or not
 

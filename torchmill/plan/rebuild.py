@@ -30,7 +30,7 @@ class FirstBuild:
     package: str
     tag: str
     options: Mapping[str, Any]
-    torch: str  # what it is built against, "torch==1.13.1+cpu"; "" for torch itself
+    torch: str  # that it is built against, "torch==1.13.1+cpu"; "" for torch itself
     torchmill: str  # the version that built it
     builder: str  # the URI of who built it
     commit: str  # the proven commit of its source; "" if none is proven

@@ -1,12 +1,12 @@
 """Choose among the reasons of a failure by facts: those of the log, of the machine and of the rules.
 
-- situation: what is known of a failed build, each fact with its origin
+- situation: the known facts of a failed build, each with its origin
 - log_facts: read facts out of the lines of a log
 - collected_host: the machine that the output of a collect_env describes
 - host_facts: the facts of a machine that a diagnosis uses
 - named_paths: collect the paths that a log names
 - this_machine: whether a log was written on this machine, and what this machine says about it
-- rule_facts: what the rule book says of known facts: which gcc this nvcc takes, …
+- rule_facts: facts that the rule book adds to known ones: which gcc this nvcc takes, …
 - toolkit_facts: where the toolkit is, whose package it is, and what installs its other parts
 - compiler_choice: a gcc that both a toolkit and a release of torch take, and how to install it
 - torch_commands: the commands that install torch, from the index that has it for this machine

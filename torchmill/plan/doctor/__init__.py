@@ -1,15 +1,15 @@
 """Judge a machine against the needs of a build, and say how to meet them; pure.
 
-The examination, and what its parts are:
+The examination and its parts:
 - examination: examine a machine for one build, or for everything that it could build
-- finding: a line of the doctor's table, the input of a check, and what a cure may be
+- finding: a line of the doctor's table, the input of a check, and the kinds of cures
 - judgement: the findings that matter for the wheel itself, before its build begins
 - cure_command: read the commands in a cure
 - cures: the cures of some findings together
 
 Checks of the machine:
 - arch: the architecture of the machine
-- crossing: what a crossed build needs: cross compilers, QEMU, a Python of the target
+- crossing: the needs of a crossed build: cross compilers, QEMU, a Python of the target
 - c_library: the C library, and so the systems that can install a wheel
 - resources: disks, memory and processor time
 - gpu_driver: the GPU driver
@@ -30,7 +30,7 @@ Checks of the build:
 - settings: the settings of --set
 - base_wheel: the wheel of torch that an extension is built against
 - target_libraries: the torch and the libraries that the wheel finds where it runs
-- official_wheel: the official wheel, and what the planned one lacks
+- official_wheel: the official wheel, and the parts that the planned one lacks
 - vulnerabilities: the known vulnerabilities of the wheel
 
 How a lack can be mended on a machine:

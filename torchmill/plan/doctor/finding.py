@@ -1,8 +1,8 @@
 """Findings of the doctor, the input of its checks, and the cures that bring CUDA.
 
 A check compares one need of a build with a host. Its findings are the lines of the doctor's table:
-the state of a subject, what is needed, a verdict, and a cure. A host is "complete" if it was
-measured: what its description does not name is then absent, otherwise only unknown.
+the state of a subject, the need, a verdict, and a cure. A host is "complete" if it was measured:
+things that its description does not name are then absent, otherwise only unknown.
 
 A check yields "ok" for a need of every build of its kind (a compiler, room on the disk), so that
 the table shows it as met. It yields nothing if the subject does not concern the build (cuDNN, for

@@ -1,6 +1,6 @@
 """Check whether the disks, memory and processor time of a machine are enough for a build.
 
-A part of a build is what it keeps in one folder, such as its tree or its environment.
+A part of a build is everything that it keeps in one folder, such as its tree or its environment.
 """
 
 from collections.abc import Iterator, Mapping

@@ -8,12 +8,12 @@ What is read:
 
 What is run:
 - scenarios: the environments in which setup.py is run dry, and which of them leads to a build
-- setup_run: what a dry run has recorded
+- setup_run: the record of a dry run
 - edits: changes of setup.py that a draft proposes
 
 What comes of it:
-- draft: the facts of a draft, each from what was read and run
+- draft: the facts of a draft, from the texts and the dry runs
 - compose: put a draft together, or say why there is nothing to draft
 - draft_text: the file of a package
-- summary: one screen on a draft and on what was tried with it
+- summary: one screen on a draft and on its trials
 """
