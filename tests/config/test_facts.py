@@ -442,8 +442,8 @@ def test_optional_files_may_be_missing(small_facts: Facts) -> None:
             "runs.toml: unknown package 'bass'; packages/ has addon, base",
         ),
         *(
-            ("runs.toml", "60", number, f"'wall_seconds' is {shown}, expected a number above 0")
-            for number, shown in (
+            ("runs.toml", "60", number, f"'wall_seconds' is {text}, expected a number above 0")
+            for number, text in (
                 ("0", "0"),
                 ("-60", "-60"),
                 ("nan", "nan"),
@@ -658,7 +658,7 @@ reason = "of the kind"
 """
 
 
-def write_kind(configs: Path, kind: str = KIND, own: str = 'disk = "3 GiB"') -> None:
+def write_kind(configs: Path, kind: str = KIND, lines: str = 'disk = "3 GiB"') -> None:
     """Write a kind, and the package tiny-kin of that kind with a rule of its own."""
     (configs / "kinds").mkdir()
     (configs / "kinds" / "tiny.toml").write_text(kind, encoding="utf-8")
@@ -669,7 +669,7 @@ session = "kin"
 kind = "tiny"
 pypi = "tiny-kin"
 import_name = "tiny_kin"
-{own}
+{lines}
 
 [[release]]
 version = "1.0"

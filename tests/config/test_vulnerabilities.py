@@ -29,8 +29,8 @@ def folder(tmp_path: Path) -> Path:
     shutil.copytree(CHECKOUT / "build_configs", copy)
     torch = copy / "packages" / "torch.toml"
     lines = torch.read_text("utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if not line.startswith(("fixes = ", "proven = "))]
-    torch.write_text("".join(kept), "utf-8")
+    other_lines = [line for line in lines if not line.startswith(("fixes = ", "proven = "))]
+    torch.write_text("".join(other_lines), "utf-8")
     (copy / "vulnerabilities.toml").unlink()
     return copy
 

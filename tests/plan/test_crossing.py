@@ -111,8 +111,8 @@ def test_a_native_plan_knows_no_target(shipped: Facts) -> None:
 def test_the_torch_of_this_machine_may_be_lent(shipped: Facts) -> None:
     """An environment of this machine has the torch that setup.py imports."""
     tags = ("cp311-cp311-manylinux_2_28_x86_64",)
-    lent = EnvironmentPackage(Path("/env/torch-2.13.0.dist-info"), tags, cuda="13.0")
-    options = replace(ON_PYPI, torch="/env", torch_installed=(lent,))
+    package = EnvironmentPackage(Path("/env/torch-2.13.0.dist-info"), tags, cuda="13.0")
+    options = replace(ON_PYPI, torch="/env", torch_installed=(package,))
     plan = plan_torch(shipped, NAME, "v2.13.0", HOST, options=options)
     assert plan.wheel.torch_folder == Path("/env")
     assert plan.target_torch == "torch===2.13.0"

@@ -37,8 +37,8 @@ _PREFIXES = ("", "older_", "other_")  # of the facts of a gcc
 for_each_cause = pytest.mark.parametrize("cause", FACTS.causes, ids=lambda cause: cause.name)
 
 
-def diagnose(*lines: str, known: Sequence[Fact] = ()) -> Diagnosis:
-    return causes.diagnose(FACTS.causes, lines, rules=FACTS, machine_facts=known)
+def diagnose(*lines: str, further_facts: Sequence[Fact] = ()) -> Diagnosis:
+    return causes.diagnose(FACTS.causes, lines, rules=FACTS, machine_facts=further_facts)
 
 
 def reason(*lines: str) -> str | None:
@@ -127,13 +127,13 @@ def test_the_gcc_of_the_cure_is_one_that_nvcc_takes(limit: int) -> None:
 def test_the_gcc_of_the_cure_fits_each_toolkit(toolkit: Toolkit, system: str) -> None:
     refused = "/usr/local/cuda-{0}/include/crt/host_config.h:1:2: error: #error -- unsupported GNU version!"
     diagnosis = diagnose(refused.format(toolkit.version), f"system: {system}")
-    taken = diagnosis.situation.value("good_gcc")
-    if taken is None:
+    major = diagnosis.situation.value("good_gcc")
+    if major is None:
         match = diagnosis.match
         assert match is not None
         assert match.ranking.candidates[0].candidate.name == "no-gcc-here-that-nvcc-takes"
         return
-    assert any(meets(str(toolkit.gcc), f"{taken}.{minor}") for minor in ("0", "1", "99"))
+    assert any(meets(str(toolkit.gcc), f"{major}.{minor}") for minor in ("0", "1", "99"))
 
 
 def test_a_package_of_the_distribution_is_named_only_if_it_has_it() -> None:
@@ -231,7 +231,9 @@ def test_nothing_is_decided_without_a_fact_that_decides() -> None:
 def test_the_log_counts_where_a_description_contradicts_it() -> None:
     described = Fact("gcc", "12.2.0", "host")
     diagnosis = diagnose(
-        "-- The CXX compiler identification is GNU 9.4.0", GCC_REFUSED.format(8), known=[described]
+        "-- The CXX compiler identification is GNU 9.4.0",
+        GCC_REFUSED.format(8),
+        further_facts=[described],
     )
     assert diagnosis.situation.value("gcc") == "9.4.0"
     text = answer.diagnosis_as_text(diagnosis, "x.log")
@@ -448,28 +450,31 @@ def known_facts() -> set[str]:
     folder = CHECKOUT / "torchmill/plan/diagnosis"
     source = "\n".join(path.read_text("utf-8") for path in folder.glob("*.py"))
     computed = set(
-        re.findall(r'(?:_computed\(\s*situation,\s*|\.computed\(\s*|Fact\()f?"(\w+)"', source)
+        re.findall(r'(?:_computed\(\s*situation,\s*|\.computed\(\s*|Fact\(\s*)f?"(\w+)"', source)
     )
-    named = {
+    table_names = {
         f"{name}_{part}"
         for name in ("named", "gpu")
         for part in ("fit", "toolkits", "first_toolkit", "last_toolkit")
     }
     gccs = {f"{prefix}gcc_{part}" for prefix in _PREFIXES for part in ("install", "exports")}
-    others = {"torchvision", "torchaudio", "good_gcc", "older_gcc", "other_gcc"}
+    computed_names = {"torchvision", "torchaudio", "good_gcc", "older_gcc", "other_gcc"}
     of_line = {"name", "came_in", "gone_since", "came_in_cuda", "gone_in_cuda", "file"}
-    return {*log_facts.FACT_TABLES, *computed, *named, *gccs, *others, *of_line}
+    return {*log_facts.FACT_TABLES, *computed, *table_names, *gccs, *computed_names, *of_line}
 
 
 @for_each_cause
 def test_each_cause_asks_for_facts_that_exist(cause: FailureCause) -> None:
-    known = known_facts()
-    texts = chain([cause.cause, cause.cure], *((one.cause, one.cure) for one in cause.candidates))
-    asked = {fact for text in texts for fact in facts_in(text)}
+    names = known_facts()
+    texts = chain(
+        [cause.cause, cause.cure],
+        *((candidate.cause, candidate.cure) for candidate in cause.candidates),
+    )
+    places = {fact for text in texts for fact in facts_in(text)}
     for candidate in cause.candidates:
-        asked.update(candidate.when)
+        places.update(candidate.when)
         assert not [text for text in candidate.when.values() if condition_problem(text)]
-    assert asked <= known
+    assert places <= names
 
 
 def test_no_release_of_gcc_is_written_into_the_cure_of_a_refused_compiler() -> None:
@@ -669,12 +674,12 @@ FROM_VERSIONS = (
 )
 
 
-def not_found(wanted: str, versions: str) -> list[str]:
-    return [line.format(wanted, versions) for line in FROM_VERSIONS]
+def not_found(requirement: str, versions: str) -> list[str]:
+    return [line.format(requirement, versions) for line in FROM_VERSIONS]
 
 
 @pytest.mark.parametrize(
-    ("context", "wanted", "versions", "command"),
+    ("context", "requirement", "versions", "command"),
     [
         ("", "torch==1.8.1", "1.13.0, 2.0.0, 2.8.0", "uv venv --python 3.9"),
         ("windows 11, python 3.11", "torch==1.13.1", "2.0.0, 2.4.1", "uv venv --python 3.10"),
@@ -708,9 +713,9 @@ def not_found(wanted: str, versions: str) -> list[str]:
     ],
 )
 def test_what_pip_saw_decides_which_version_or_python_to_take(
-    context: str, wanted: str, versions: str, command: str
+    context: str, requirement: str, versions: str, command: str
 ) -> None:
-    assert first_command(context, *not_found(wanted, versions)) == command
+    assert first_command(context, *not_found(requirement, versions)) == command
 
 
 def test_a_python_within_the_bounds_of_a_package_is_named() -> None:

@@ -36,9 +36,9 @@ def described_machines() -> list[Host]:
 
 def situation_of(host: Host, cuda: str) -> Situation:
     """Return what a diagnosis knows of a machine whose nvcc, and whose torch, are of a CUDA."""
-    known = [fact for fact in host_facts(host, "host") if fact.name != "cuda"]
-    known += [Fact("cuda", cuda, "host"), Fact("torch_cuda", cuda, "host")]
-    return add_rule_facts(FACTS, make_situation(known))
+    facts_of_host = [fact for fact in host_facts(host, "host") if fact.name != "cuda"]
+    facts_of_host += [Fact("cuda", cuda, "host"), Fact("torch_cuda", cuda, "host")]
+    return add_rule_facts(FACTS, make_situation(facts_of_host))
 
 
 def test_the_diagnosis_contradicts_the_doctors_rules_on_no_machine() -> None:

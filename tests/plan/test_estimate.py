@@ -38,10 +38,10 @@ def expected_wall(shipped: Facts, run: MeasuredRun) -> EstimateSpan:
     assumed = require_assumptions(shipped)
     release = compile_work.find_release_version(shipped, run.package, run.release)
     assert release is not None, f"runs.toml: {run.release} is no release"
-    others = tuple(other for other in shipped.costs.runs if other is not run)
+    other_runs = tuple(other for other in shipped.costs.runs if other is not run)
     jobs = compile_work.compilers_at_once(run)
     images = link_overflow.count_code_images(run.capabilities)
-    facts = change_facts(shipped, costs={"runs": others})
+    facts = change_facts(shipped, costs={"runs": other_runs})
     work = compile_work.catalogue_work(facts, release, images, jobs)
     assert work is not None
     wall = estimate.wall_seconds(assumed.serial_seconds, assumed.scaling, work, jobs)

@@ -29,10 +29,10 @@ FIX = Rule(name="rule 1", when=When(), reason="", fixes=("CVE-2000-1",), patches
 
 
 def states(
-    shipped: Facts, *known: Vulnerability, version: str, rules: tuple[Rule, ...] = ()
+    shipped: Facts, *vulnerabilities: Vulnerability, version: str, rules: tuple[Rule, ...] = ()
 ) -> list[Exposure]:
     """Return the exposures of a release of torch, built without CUDA, if these are all known."""
-    facts = replace(shipped, vulnerabilities=VulnerabilityFacts(known, READ))
+    facts = replace(shipped, vulnerabilities=VulnerabilityFacts(vulnerabilities, READ))
     return list(exposure.assess(facts, "torch", version, rules, {"USE_CUDA": "0"}))
 
 
@@ -42,8 +42,8 @@ def test_a_release_in_bounds_has_it_and_a_later_one_has_not(shipped: Facts) -> N
 
 
 def test_where_sources_differ_nobody_can_tell(shipped: Facts) -> None:
-    found = states(shipped, KNOWN, version="2.1.0")[0]
-    assert (found.state, found.reason) == ("cannot tell", KNOWN.disagreement)
+    result = states(shipped, KNOWN, version="2.1.0")[0]
+    assert (result.state, result.reason) == ("cannot tell", KNOWN.disagreement)
 
 
 def test_one_of_another_package_does_not_count(shipped: Facts) -> None:
@@ -52,33 +52,33 @@ def test_one_of_another_package_does_not_count(shipped: Facts) -> None:
 
 def test_one_of_a_part_that_is_switched_off_is_not_in_the_wheel(shipped: Facts) -> None:
     """An advisory that covers half a release: its builds with CUDA."""
-    found = states(shipped, replace(KNOWN, switch="USE_CUDA"), version="1.13.1")[0]
-    assert found.state == "not affected"
-    assert "USE_CUDA" in found.reason
-    found = states(shipped, replace(KNOWN, switch="USE_MKLDNN"), version="1.13.1")[0]
-    assert found.state == "affected"
+    result = states(shipped, replace(KNOWN, switch="USE_CUDA"), version="1.13.1")[0]
+    assert result.state == "not affected"
+    assert "USE_CUDA" in result.reason
+    result = states(shipped, replace(KNOWN, switch="USE_MKLDNN"), version="1.13.1")[0]
+    assert result.state == "affected"
 
 
 def test_a_patch_that_is_not_proven_fixes_nothing_for_certain(shipped: Facts) -> None:
-    found = states(shipped, KNOWN, version="1.13.1", rules=(FIX,))[0]
-    assert (found.state, found.patches, found.proven) == (
+    result = states(shipped, KNOWN, version="1.13.1", rules=(FIX,))[0]
+    assert (result.state, result.patches, result.proven) == (
         "cannot tell",
         ("torch/a.patch",),
         None,
     )
     proven = replace(FIX, proven="2026-11-01")
-    found = states(shipped, KNOWN, version="1.13.1", rules=(proven,))[0]
-    assert (found.state, found.proven) == ("fixed by a patch", "2026-11-01")
+    result = states(shipped, KNOWN, version="1.13.1", rules=(proven,))[0]
+    assert (result.state, result.proven) == ("fixed by a patch", "2026-11-01")
 
 
 def test_a_fix_of_two_patches_is_proven_if_both_are(shipped: Facts) -> None:
     proven = replace(FIX, proven="2026-11-01")
     other = replace(FIX, patches=("b.patch",))
-    found = states(shipped, KNOWN, version="1.13.1", rules=(proven, other))[0]
-    assert found.patches == ("torch/a.patch", "torch/b.patch")
-    assert found.proven is None
-    both = (proven, replace(other, proven="2026-11-02"))
-    assert states(shipped, KNOWN, version="1.13.1", rules=both)[0].proven == "2026-11-02"
+    result = states(shipped, KNOWN, version="1.13.1", rules=(proven, other))[0]
+    assert result.patches == ("torch/a.patch", "torch/b.patch")
+    assert result.proven is None
+    proven_rules = (proven, replace(other, proven="2026-11-02"))
+    assert states(shipped, KNOWN, version="1.13.1", rules=proven_rules)[0].proven == "2026-11-02"
 
 
 def test_a_patch_does_not_make_a_later_release_affected(shipped: Facts) -> None:
@@ -97,14 +97,14 @@ def test_secure_chooses_rules_that_fix_something() -> None:
 def test_the_summary_names_the_worst_that_is_not_disputed(shipped: Facts) -> None:
     disputed = replace(KNOWN, disputed="its existence is doubted")
     mild = replace(KNOWN, id="CVE-2000-2", severity="low", kind="denial of service")
-    found = states(shipped, disputed, mild, version="1.13.1")
-    assert exposure.summarize(found, READ) == (
+    result = states(shipped, disputed, mild, version="1.13.1")
+    assert exposure.summarize(result, READ) == (
         "2 known vulnerabilities, 1 of them disputed, the worst CVE-2000-2 (low, denial of "
         "service) (sources of 2026-12-01)"
     )
     proven = replace(FIX, proven="2026-11-01")
-    found = states(shipped, KNOWN, version="1.13.1", rules=(proven,))
-    assert exposure.summarize(found, READ).startswith("no known vulnerability, 1 fixed by")
+    result = states(shipped, KNOWN, version="1.13.1", rules=(proven,))
+    assert exposure.summarize(result, READ).startswith("no known vulnerability, 1 fixed by")
     assert exposure.summarize([], READ) == ""
 
 
@@ -126,10 +126,10 @@ def test_the_plan_applies_what_secure_chooses(shipped: Facts) -> None:
 def test_every_release_of_torch_is_assessed(shipped: Facts) -> None:
     """The newest release is affected by nothing that has a fixed release; old ones are."""
     newest = exposure.assess(shipped, "torch", "2.15.0", (), {})
-    assert not [found for found in newest if found.state == "affected"]
+    assert not [result for result in newest if result.state == "affected"]
     old = {
-        found.vulnerability.id: found.state
-        for found in exposure.assess(shipped, "torch", "1.13.1", (), {})
+        result.vulnerability.id: result.state
+        for result in exposure.assess(shipped, "torch", "1.13.1", (), {})
     }
     assert old["CVE-2025-32434"] == "affected"
     assert old["CVE-2022-45907"] == "not affected"

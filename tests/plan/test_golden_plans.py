@@ -79,7 +79,7 @@ def plan_recipe(shipped: Facts, name: str) -> Plan:
 def test_the_plan_of_a_recipe(name: str, shipped: Facts, request: pytest.FixtureRequest) -> None:
     data = render.plan_as_data(plan_recipe(shipped, name))
     # All that is known of them would hide every other change.
-    data["vulnerabilities"] = {found["id"]: found["state"] for found in data["vulnerabilities"]}
+    data["vulnerabilities"] = {entry["id"]: entry["state"] for entry in data["vulnerabilities"]}
     text = json.dumps(data, indent=2) + "\n"
     file = GOLDEN / f"{name}.json"
     if request.config.getoption("--update-golden"):

@@ -20,7 +20,7 @@ def gcc(version: str) -> Compiler:
     return Compiler("gcc", version)
 
 
-def host_with_gcc(*versions: str, **others: Compiler) -> Host:
+def host_with_gcc(*versions: str, **further_compilers: Compiler) -> Host:
     """Return a machine with some versions of gcc, of which the first is the usual one.
 
     `others` are more of its compilers, by command.
@@ -31,7 +31,7 @@ def host_with_gcc(*versions: str, **others: Compiler) -> Host:
         "x86_64",
         "linux",
         HostResources(4, 2**34),
-        compilers=HostCompilers(default=usual, by_command=compilers | others),
+        compilers=HostCompilers(default=usual, by_command=compilers | further_compilers),
         complete=True,
     )
 

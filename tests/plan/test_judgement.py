@@ -32,7 +32,7 @@ BOARD = change_host(
 def judge_build(facts: Facts, names: str, host: Host, **options: Any) -> tuple[Judgement, ...]:
     judgements = judge(build_context(facts, names, host, **options))
     # Every wheel of torch has a judgement on its known vulnerabilities.
-    return tuple(found for found in judgements if found.subject != VULNERABILITIES)
+    return tuple(judgement for judgement in judgements if judgement.subject != VULNERABILITIES)
 
 
 def judgement_on(judgements: Sequence[Judgement], subject: str) -> Judgement:

@@ -157,9 +157,9 @@ def test_a_switch_that_is_on_is_no_cure(shipped: Facts, value: str) -> None:
 
 
 def test_a_name_weighs_all_its_capabilities(shipped: Facts) -> None:
-    named = require_risk(shipped, "2.1.0", "11.8", "Ampere+PTX", {})
+    risk_of_words = require_risk(shipped, "2.1.0", "11.8", "Ampere+PTX", {})
     listed = require_risk(shipped, "2.1.0", "11.8", "8.0;8.6+PTX", {})
-    assert named.expected == listed.expected
+    assert risk_of_words.expected == listed.expected
 
 
 def test_a_list_that_cannot_fit(shipped: Facts) -> None:

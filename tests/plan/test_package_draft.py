@@ -81,10 +81,10 @@ def reading(name: str, default: str | None, run: SetupRun = CPU_RUN) -> SetupRun
 
 def test_a_setup_script_is_read_without_being_run() -> None:
     script = read_setup_script(texts_of({"setup.py": SETUP}))
-    shown = {
+    defaults = {
         variable.name: (variable.default, variable.place.line) for variable in script.variables
     }
-    assert shown == {
+    assert defaults == {
         "FORCE_CUDA": ("0", 4),
         "SPAM_HOME": (None, 5),
         "SPAM_CUDA_ARCHS": (None, 6),
@@ -107,8 +107,12 @@ def test_constants_that_decide_what_is_compiled_are_read() -> None:
     edit = change_constant(script.constants[0], cuda=False)
     assert edit.when == {"variant": "cpu"}
     assert edit.argv[-2:] == (r"s/^(CPU_ONLY\s*=\s*)False\b/\1True/", "setup.py")
-    found = findings.find_in_texts(texts_of({}), script, read_metadata(texts_of({}), script))
-    assert [str(item.place) for item in found if item.subject == "constant"] == ["setup.py:1"]
+    source_findings = findings.find_in_texts(
+        texts_of({}), script, read_metadata(texts_of({}), script)
+    )
+    assert [str(item.place) for item in source_findings if item.subject == "constant"] == [
+        "setup.py:1"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -131,12 +135,12 @@ def test_a_library_without_files_is_left_open() -> None:
     run = SetupRun(name="spam", extensions=(Extension("spam._C", "Extension", ()),))
     source = source_of({"setup.py": SETUP + "\nsystem('cmake .')\n"})
     runs = DryRuns(((WITHOUT_CUDA, run), (WITH_CUDA, run)), "torch 2.9")
-    made = compose.compose_draft(source, runs, name="", sessions=())
-    assert made.cuda_failure == "setup.py leaves it to another program, such as CMake"
-    assert "CMake builds spam._C: its flags and files are not known" in made.doubts
-    assert made.is_without_cuda
+    composed = compose.compose_draft(source, runs, name="", sessions=())
+    assert composed.cuda_failure == "setup.py leaves it to another program, such as CMake"
+    assert "CMake builds spam._C: its flags and files are not known" in composed.doubts
+    assert composed.is_without_cuda
     trial = DraftTrial(cell="spam-3.11-cu132")
-    lines = summarize(DraftReport(made, "spam.toml", "torch", trial)).splitlines()
+    lines = summarize(DraftReport(composed, "spam.toml", "torch", trial)).splitlines()
     assert lines[-1].startswith("next: `invoke build spam --cuda cpu`;")
     with_cuda = source_of({"setup.py": SETUP}, {"a.cu": 1})
     assert not compose.compose_draft(with_cuda, runs, name="", sessions=()).is_without_cuda
@@ -217,8 +221,8 @@ def test_the_oldest_torch_is_what_bounds_name(bounds: str, oldest: str | None) -
 @pytest.mark.parametrize("text", ["[project", "a = 1\na = 2", "a = " + "9" * 5000])
 def test_a_broken_pyproject_is_a_finding(text: str) -> None:
     source = source_of({"pyproject.toml": text, "setup.py": SETUP})
-    found = findings.find_in_texts(source.texts, source.script, source.metadata)
-    assert "pyproject.toml cannot be read" in str(found[0])
+    source_findings = findings.find_in_texts(source.texts, source.script, source.metadata)
+    assert "pyproject.toml cannot be read" in str(source_findings[0])
 
 
 def test_findings_name_their_places() -> None:
@@ -322,17 +326,17 @@ def test_a_build_without_cuda_is_made_for_any_processor() -> None:
 
 def toml_of(dry_runs: DryRuns, source: ReadSource, **values: Any) -> dict[str, Any]:
     """Return the content of the file that a draft makes."""
-    made = compose.compose_draft(source, dry_runs, name="", sessions=values.get("sessions", ()))
-    return tomllib.loads(draft_as_toml(made))
+    composed = compose.compose_draft(source, dry_runs, name="", sessions=values.get("sessions", ()))
+    return tomllib.loads(draft_as_toml(composed))
 
 
 def test_requirements_for_different_pythons_are_all_kept() -> None:
-    wanted = (
+    expected = (
         "eggs; python_version >= '3.7'",
         "eggs<2; python_version < '3.7'",
         "eggs; python_version >= '3.7'",
     )
-    run = replace(CPU_RUN, setup_requires=wanted)
+    run = replace(CPU_RUN, setup_requires=expected)
     data = toml_of(DryRuns(((WITHOUT_CUDA, run),), "torch 2.9"), source_of({"setup.py": SETUP}))
     (requires,) = [rule["requires"] for rule in data["rule"] if "requires" in rule]
     assert requires == ['eggs; python_version >= "3.7"', 'eggs<2; python_version < "3.7"']
@@ -378,12 +382,12 @@ def test_strange_texts_make_valid_toml() -> None:
 def test_files_that_rules_or_setuptools_mend_are_not_searched(files: dict[str, str]) -> None:
     texts = texts_of(files)
     script = read_setup_script(texts)
-    shown = findings.find_in_texts(texts, script, read_metadata(texts, script))
-    assert not {"import", "standard"} & {finding.subject for finding in shown}
+    source_findings = findings.find_in_texts(texts, script, read_metadata(texts, script))
+    assert not {"import", "standard"} & {finding.subject for finding in source_findings}
 
 
 @pytest.mark.parametrize(
-    ("name", "taken", "session"),
+    ("name", "other_sessions", "session"),
     [
         ("torch-spline-conv", (), "spline-conv"),
         ("Torch_Scatter", ("scatter",), "torch-scatter"),
@@ -391,8 +395,10 @@ def test_files_that_rules_or_setuptools_mend_are_not_searched(files: dict[str, s
         ("gsplat", (), "gsplat"),
     ],
 )
-def test_sessions_are_short_and_free(name: str, taken: tuple[str, ...], session: str) -> None:
-    assert draft.session_of(name, taken) == session
+def test_sessions_are_short_and_free(
+    name: str, other_sessions: tuple[str, ...], session: str
+) -> None:
+    assert draft.session_of(name, other_sessions) == session
 
 
 @pytest.mark.parametrize(
@@ -465,8 +471,8 @@ def test_an_archive_without_its_sources_is_refused() -> None:
         compose.refuse_after_runs(source_of({"setup.py": SETUP}), DryRuns(tried, "torch 2.9"))
     source = source_of({"setup.py": SETUP}, {"a.cpp": 1})
     compose.refuse_after_runs(source, DryRuns(tried, "torch 2.9"))
-    made = compose.compose_draft(source, DryRuns(tried, "torch 2.9"), name="", sessions=())
-    assert made.doubts[0] == "1 of the files to compile are not there, such as a.cu"
+    composed = compose.compose_draft(source, DryRuns(tried, "torch 2.9"), name="", sessions=())
+    assert composed.doubts[0] == "1 of the files to compile are not there, such as a.cu"
 
 
 def test_a_package_for_rocm_alone_is_refused() -> None:
@@ -497,14 +503,14 @@ def test_a_setup_script_that_needs_a_network_is_refused() -> None:
 
 def test_names_of_packages_with_facts_are_taken() -> None:
     source = source_of({"setup.py": SETUP})
-    made = compose.compose_draft(
+    composed = compose.compose_draft(
         source, DryRuns(((WITH_CUDA, CUDA_RUN),), "torch 2.9"), name="", sessions=()
     )
-    compose.refuse_taken_names(made, {}, {})
+    compose.refuse_taken_names(composed, {}, {})
     with refused("package-has-facts"):
-        compose.refuse_taken_names(made, {"spam": "spam"}, {})
+        compose.refuse_taken_names(composed, {"spam": "spam"}, {})
     with refused("import-name-taken"):
-        compose.refuse_taken_names(made, {}, {"spam": "eggs"})
+        compose.refuse_taken_names(composed, {}, {"spam": "eggs"})
 
 
 def test_a_source_without_a_version_is_refused() -> None:

@@ -108,7 +108,8 @@ def test_a_cell_that_cannot_be_built_is_refused_with_the_reason(
 
 def test_a_toolkit_that_the_facts_lack_is_named(shipped: Facts) -> None:
     facts = replace(
-        shipped, toolkits=tuple(one for one in shipped.toolkits if one.version != "13.2")
+        shipped,
+        toolkits=tuple(toolkit for toolkit in shipped.toolkits if toolkit.version != "13.2"),
     )
     (cell,) = planned(facts, "torch-scatter")
     assert cell.state == "refused"

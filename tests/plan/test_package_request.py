@@ -146,6 +146,6 @@ def test_torch_is_built_if_it_is_named_and_then_the_others_against_it(shipped: F
 
 
 def test_torch_is_built_if_it_is_named_although_another_is_given(shipped: Facts) -> None:
-    given = torch_of_path(shipped, installed("2.12.1", "cp312-cp312-linux_x86_64", "13.0"))
+    torch = torch_of_path(shipped, installed("2.12.1", "cp312-cp312-linux_x86_64", "13.0"))
     question = BuildQuestion(names=["torch"], pythons=["3.11"], variants=["cpu"])
-    assert builds_of(shipped, question, given).names == ["wheel-3.11-cpu"]
+    assert builds_of(shipped, question, torch).names == ["wheel-3.11-cpu"]

@@ -83,7 +83,7 @@ def test_nothing_is_said_if_all_is_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recorded", "here", "clause"),
+    ("recorded", "values_now", "clause"),
     [
         ({"builder": {"id": "https://ci", "torchmill": "v1"}}, {}, "it was built by https://ci"),
         ({}, {"torchmill": "v2"}, "it was built by torchmill v1, this is v2"),
@@ -107,10 +107,10 @@ def test_nothing_is_said_if_all_is_the_same() -> None:
     ],
 )
 def test_each_other_input_is_named_once(
-    recorded: dict[str, Any], here: dict[str, Any], clause: str
+    recorded: dict[str, Any], values_now: dict[str, Any], clause: str
 ) -> None:
-    (said,) = rebuild.other_inputs(first_build(**recorded), replace(SAME, **here))
-    assert clause in said
+    (difference,) = rebuild.other_inputs(first_build(**recorded), replace(SAME, **values_now))
+    assert clause in difference
 
 
 def test_the_options_are_given_again() -> None:

@@ -15,9 +15,9 @@ RELEASES = "https://github.com/Dao-AILab/flash-attention/releases/download"
 FLASH = f"{RELEASES}/v2.8.3.post1/flash_attn-2.8.3"
 
 
-def only_wheel(name: str, **beside: object) -> RecordedWheel:
+def only_wheel(name: str, **fields: object) -> RecordedWheel:
     """Return a recorded wheel of this name, with what is recorded beside it."""
-    group = replace(WheelFiles((name,)), **beside)  # type: ignore[arg-type]
+    group = replace(WheelFiles((name,)), **fields)  # type: ignore[arg-type]
     place = WheelSource("here", "{file}", "test", "listed", wheels=(group,))
     facts = Facts({}, {}, (), {}, None, package_wheels={"spam": (place,)})  # type: ignore[arg-type]
     (wheel,) = recorded_wheels.recorded_wheels(facts, "spam")

@@ -61,13 +61,13 @@ def values_here(
     ],
 )
 def test_a_line_names_absolute_paths(line: str, path: str | None) -> None:
-    paths = [named.path for named in read_paths(line)]
+    paths = [entry.path for entry in read_paths(line)]
     assert paths[:1] == ([path] if path else [])
 
 
 def test_paths_are_collected_at_both_ends_of_a_log_and_not_without_end() -> None:
     lines = ["/first/path"] + ["c++ -c /same/file"] * 5000 + ["/last/path"]
-    paths = [named.path for named in read_paths(*lines)]
+    paths = [entry.path for entry in read_paths(*lines)]
     assert paths == ["/first/path", "/same/file", "/last/path"]
     assert len(read_paths(*(f"/p/{number}" for number in range(9000)))) == 500
 

@@ -48,9 +48,8 @@ def request_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     wanted_label = situation.value("wanted_label") or situation.value("wanted_index")
     label = _label_to_take(release, wanted_label)
     if label:
-        yield Fact(
-            "label_to_take", label, "rules", basis=situation.known_facts("torch", "wanted_label")
-        )
+        basis = situation.known_facts("torch", "wanted_label")
+        yield Fact("label_to_take", label, "rules", basis=basis)
 
 
 def _plain(text: str | None) -> Version | None:
