@@ -16,7 +16,8 @@ _WORD = re.compile("[a-z]{3,}")
 
 # A place in a message for a name or a number: "%qD", "%2$s", "%q#T", "%pT", "%<", "%>".
 _DIRECTIVE = re.compile(r"%(?P<quote>[<>])|%(?:\d+\$)?(?P<kind>q?[#+]*p?[A-Za-z])")
-_PREFIX = re.compile(r"^(?:%X|%F|%P: |%pB: |%C: |%H: |%B: )+")  # of a linker: program and place
+# What a linker's message begins with: the program and the place, before a colon of any width.
+_PREFIX = re.compile("^(?:%X|%F|(?:%P|%pB|%C|%H|%B)(?:: |\N{FULLWIDTH COLON}))+")
 # Quotation marks of many languages, as escapes: linters take them for mistakes.
 _OPEN_QUOTES = "'\"`\u2018\u201c\u201e\u201a\u00ab\u00bb\u300c\u300e"
 _CLOSE_QUOTES = "'\"\u2019\u201d\u2018\u201c\u00ab\u00bb\u300d\u300f"
