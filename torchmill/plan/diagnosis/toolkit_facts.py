@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterator
 
+from packaging.version import Version
+
+from torchmill.config.facts import Facts
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import is_within
 from torchmill.plan.diagnosis.situation import Fact, Situation
@@ -10,7 +13,16 @@ from torchmill.plan.diagnosis.situation import Fact, Situation
 _CONDA_FOLDER = re.compile(r"conda|mamba|miniforge|/envs/")
 _DISTRIBUTION_FOLDERS = ("/usr/bin/", "/usr/lib/")
 # Toolsets of Visual Studio 2017, 2019, 2022 and 2026 that its installer has as single components.
-_TOOLSETS = (*range(10, 17), *range(20, 30), *range(30, 45), 50)
+_TOOLSETS_OF = {
+    "2017": range(10, 17),
+    "2019": range(20, 30),
+    "2022": range(30, 45),
+    "2026": range(50, 51),
+}
+_TOOLSETS = tuple(number for numbers in _TOOLSETS_OF.values() for number in numbers)
+# NVIDIA's channel has a label for each toolkit from here on, and nothing older:
+# https://anaconda.org/nvidia/cuda-libraries-dev/files
+_FIRST_CONDA_LABEL = Version("11.3")
 # Prints "11-8" of CUDA 11.8, as NVIDIA's packages are called.
 _READ_RELEASE = r"nvcc --version | sed -nE 's/.*release ([0-9]+)\.([0-9]+).*/\1-\2/p'"
 _DNF_LIKE = frozenset({"dnf", "yum", "zypper"})
@@ -52,7 +64,7 @@ def toolkit_parts_facts(situation: Situation) -> Iterator[Fact]:
     basis = ("nvcc_path", "cuda_home", "cuda", "torch_cuda", "distribution")
     if maker == "conda" or (maker is None and situation.value("conda") is not None):
         command = "conda install -c nvidia cuda-libraries-dev cuda-cudart-dev"
-        if cuda:
+        if cuda and Version(cuda) >= _FIRST_CONDA_LABEL:
             label = f"nvidia/label/cuda-{cuda}.0"
             command = f"conda install -c {label} cuda-libraries-dev cuda-cudart-dev"
         yield situation.computed("toolkit_parts", command, *basis)
@@ -71,10 +83,29 @@ def toolkit_parts_facts(situation: Situation) -> Iterator[Fact]:
         yield situation.computed("toolkit_parts", command, *basis)
 
 
-def toolset_facts(situation: Situation, toolkit: Toolkit | None) -> Iterator[Fact]:
-    """Yield the newest toolset of Visual Studio whose compiler a toolkit takes: "14.39"."""
-    if toolkit is None or toolkit.msvc is None:
+def toolset_facts(facts: Facts, situation: Situation, toolkit: Toolkit | None) -> Iterator[Fact]:
+    """Yield the newest toolset of Visual Studio whose compiler a toolkit takes: "14.39".
+
+    Of a toolkit whose bound is not known, nvcc says itself which Visual Studio is the newest: then it
+    is the toolset that all toolkits take of which that is true.
+    """
+    newest = _newest_toolset(toolkit)
+    if newest is not None:
+        yield situation.computed("toolset", f"14.{newest}", "cuda")
         return
-    toolsets = [number for number in _TOOLSETS if is_within(toolkit.msvc, f"19.{number}")]
+    year = situation.value("visual_studio_limit")
+    toolsets: list[int] = []
+    for other in facts.toolkits:
+        number = _newest_toolset(other)
+        if number is not None and number in _TOOLSETS_OF.get(year or "", ()):
+            toolsets.append(number)
     if toolsets:
-        yield situation.computed("toolset", f"14.{toolsets[-1]}", "cuda")
+        yield situation.computed("toolset", f"14.{min(toolsets)}", "visual_studio_limit")
+
+
+def _newest_toolset(toolkit: Toolkit | None) -> int | None:
+    """Return the number of the newest toolset that a toolkit takes, 39 for 14.39; None if unknown."""
+    if toolkit is None or toolkit.msvc is None:
+        return None
+    toolsets = [number for number in _TOOLSETS if is_within(toolkit.msvc, f"19.{number}")]
+    return toolsets[-1] if toolsets else None
