@@ -708,7 +708,7 @@ def not_found(requirement: str, versions: str) -> list[str]:
             "WARNING: Retrying (Retry(total=0)) after connection broken by x",
             "einops",
             "none",
-            "https_proxy",
+            "export https_proxy=http://HOST:PORT",
         ),
     ],
 )

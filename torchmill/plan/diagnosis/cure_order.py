@@ -107,6 +107,12 @@ def part_verdict(part: str, values: Mapping[str, str]) -> str:
 
 
 def first_command(cure: str) -> str:
-    """Return the first command that a cure names, in its backticks; "" if it names none."""
-    commands: Sequence[str] = re.findall(r"`([^`]+)`", cure)
-    return commands[0] if commands else ""
+    """Return the first command of a cure that mends; "" if it names none.
+
+    Commands are in backticks, as are names of files and lines of code. What only shows something
+    counts if there is no other command, and a line of code if there is no command at all.
+    """
+    texts: Sequence[str] = re.findall(r"`([^`]+)`", cure)
+    commands = [text for text in texts if re.match(_WORDS["commands"], text)]
+    mending = [text for text in commands if not re.match(_WORDS["showing"], text)]
+    return next(iter([*mending, *commands, *texts]), "")
