@@ -44,6 +44,7 @@ def host_facts(host: Host, origin: Origin) -> Iterator[Fact]:
 def session_facts(plan: Plan, host: Host) -> Iterator[Fact]:
     """Yield the facts of a session: those of its plan before those of its machine."""
     values: dict[str, str | None] = {
+        "suite": "torchmill",
         "builds": "torch" if plan.release.torch is None else "an extension",
         "torch": plan.release.torch_version,
         "python": plan.build.python.rstrip("t"),

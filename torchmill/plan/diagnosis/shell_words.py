@@ -1,7 +1,8 @@
 """Write the commands of a cure in the words of the machine's installer and shell.
 
 Cures are written for pip and a POSIX shell. `pip install` is `uv pip install` for who uses uv, and
-`NAME=VALUE command` is no command on Windows.
+`NAME=VALUE command` is no command on Windows. The options of a session (`-- --set NAME=VALUE`) are
+variables for builds of other tools: torch's own build reads them from the environment.
 """
 
 import re
@@ -24,6 +25,11 @@ _REMOVE = re.compile(r"^rm -rf? (?P<names>.+)$")
 # Folders and variables that Windows has not: what names them is for other systems.
 _POSIX_ONLY = re.compile(r"[$]|/(?:usr|opt|etc|tmp)/")
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Z]\w*)=(?P<value>'[^']*'|\S*)")
+# What a session of torchmill is given, and which variable a build of another tool reads.
+_SUBMODULES = "git submodule sync --recursive && git submodule update --init --recursive"
+_SET_OPTION = re.compile(r"^-- --set (?P<assignment>[A-Z]\w*=(?:'[^']*'|\S*))$")
+_ARCH_OPTION = re.compile(r"^-- --arch-list (?P<value>'[^']*'|\S+)$")
+_SESSION = re.compile(r"^(?P<variables>(?:[A-Z]\w*=(?:'[^']*'|\S*) +)+)nox -s SESSION$")
 
 
 def adapt_commands(text: str, values: Mapping[str, str]) -> str:
@@ -36,6 +42,8 @@ def adapt_commands(text: str, values: Mapping[str, str]) -> str:
     def adapt(match: re.Match[str]) -> str:
         # An empty fact leaves two blanks.
         command = re.sub(r" {2,}", " ", match[1]).strip()
+        if values.get("suite") is None:
+            command = _without_session(command)
         command = _for_installer(command, values.get("installer", ""))
         if values.get("system") == "windows":
             command = _for_windows(command, values.get("shell", ""))
@@ -50,6 +58,22 @@ def _for_installer(command: str, installer: str) -> str:
     if words is None or command.startswith(("uv ", "poetry ")) or _ONLY_PIP.search(command):
         return command
     return _PIP.sub(words, command)
+
+
+def _without_session(command: str) -> str:
+    """Return what is said to a session of torchmill as variables for a build of another tool."""
+    if command == "invoke fetch --tag TAG":
+        return _SUBMODULES
+    option = _SET_OPTION.match(command)
+    if option:
+        return f"export {option['assignment']}"
+    arch_list = _ARCH_OPTION.match(command)
+    if arch_list:
+        return f"export TORCH_CUDA_ARCH_LIST={arch_list['value']}"
+    session = _SESSION.match(command)
+    if session:
+        return f"export {session['variables'].strip()}"
+    return command
 
 
 def _for_windows(command: str, shell: str) -> str:
