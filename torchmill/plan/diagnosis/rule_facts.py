@@ -43,6 +43,10 @@ from torchmill.plan.drivers import is_known_older
 _TORCH = "torch"
 _DISTRIBUTION_NVCC = "/usr/bin/nvcc"  # of the distribution's own package
 _PARTNERS = ("torchvision", "torchaudio")
+# Of the GPUs of boards (Jetson and Drive), whose code other GPUs do not run, nor they that of others.
+_BOARD_TARGETS = frozenset({"3.2", "5.3", "6.2", "7.2", "8.7", "10.1", "11.0"})
+# The C libraries that conda-forge has a sysroot of: https://anaconda.org/conda-forge/sysroot_linux-64/files
+_CONDA_SYSROOTS = ("2.17", "2.28", "2.34", "2.39")
 # What compilers called a standard before it was published -> the name that it got.
 _DRAFT_STANDARDS = {"0x": "11", "1y": "14", "1z": "17", "2a": "20", "2b": "23"}
 _STANDARDS = frozenset({"11", "14", "17", "20", "23"})
@@ -67,7 +71,7 @@ def add_rule_facts(facts: Facts, situation: Situation, name: str = "") -> Situat
     for compute in _RULES:
         situation = situation.with_facts(compute(facts, situation))
     toolkit = _toolkit(facts, situation.value("cuda"))
-    situation = situation.with_facts(toolset_facts(situation, toolkit))
+    situation = situation.with_facts(toolset_facts(facts, situation, toolkit))
     for describe in (toolkit_place_facts, toolkit_parts_facts, _edit_facts):
         situation = situation.with_facts(describe(situation))
     return situation
@@ -116,6 +120,10 @@ def _torch_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
         yield _computed(situation, "torch_minor", ".".join(version.split(".")[:2]), "torch")
     release = torch_release(facts, torch)
     if release is not None:
+        triton = release.wheel.partners.get("triton")
+        if triton:
+            yield _computed(situation, "torch_triton_version", triton, "torch")
+            yield _computed(situation, "torch_triton", ".".join(triton.split(".")[:2]), "torch")
         for package in _PARTNERS:
             partner = paired_release(facts, package, release)
             if partner is not None:
@@ -139,6 +147,7 @@ def _torch_cuda_facts(situation: Situation) -> Iterator[Fact]:
     if cuda:
         yield _computed(situation, "torch_index", cuda_label(cuda), "torch_cuda")
         yield _computed(situation, "torch_cuda_dashed", cuda.replace(".", "-"), "torch_cuda")
+        yield _computed(situation, "torch_cuda_major", cuda.partition(".")[0], "torch_cuda")
 
 
 def _named_capability(facts: Facts, name: str) -> Iterator[Fact]:
@@ -307,6 +316,7 @@ def _capability_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
             yield _computed(situation, f"{name}_last_toolkit", serving[-1].version, basis)
         if name == "named":
             yield from _fit_of_torch(facts, situation, capability)
+            yield from _older_target(situation, toolkit, capability)
         if toolkit is not None:
             fit = _capability_fit(facts, toolkit, capability)
         else:
@@ -316,15 +326,40 @@ def _capability_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
 
 
 def _fit_of_torch(facts: Facts, situation: Situation, capability: str) -> Iterator[Fact]:
-    """Yield how torch's CUDA fits a capability, and the toolkit to take: that one, or the first."""
+    """Yield how torch's CUDA fits a capability, and the toolkit to take.
+
+    It is that of torch, else the one that a person says to have, else the first that knows it.
+    """
     serving = toolkits_with_target(facts, capability)
     of_torch = _toolkit(facts, situation.value("torch_cuda"))
     if of_torch is not None:
         fit = _capability_fit(facts, of_torch, capability)
         yield _computed(situation, "named_fit_of_torch", fit, "torch_cuda")
     if serving:
-        chosen = of_torch if of_torch in serving else serving[0]
+        stated = _toolkit(facts, situation.value("stated_cuda"))
+        chosen = next((toolkit for toolkit in (of_torch, stated) if toolkit in serving), None)
+        chosen = chosen or serving[0]
         yield _computed(situation, "toolkit_for_named", chosen.version, "torch_cuda")
+
+
+def _older_target(situation: Situation, toolkit: Toolkit | None, capability: str) -> Iterator[Fact]:
+    """Yield the newest target of a toolkit whose code runs on a newer GPU of the same major number.
+
+    That holds for GPUs beside processors only, not for those of boards.
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
+    """
+    if toolkit is None or capability in _BOARD_TARGETS:
+        return
+    wanted = Version(capability)
+    older: list[str] = []
+    for target in toolkit.capabilities:
+        if not target[-1].isdigit() or target in _BOARD_TARGETS:
+            continue
+        if Version(target).major == wanted.major and Version(target) < wanted:
+            older.append(target)
+    if older:
+        yield _computed(situation, "older_target", older[-1], "cuda")
+        yield _computed(situation, "older_digits", older[-1].replace(".", ""), "cuda")
 
 
 def _c_library_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
@@ -356,6 +391,19 @@ def _glibc_torch(facts: Facts, situation: Situation) -> Iterator[Fact]:
         built_with = release.upstream.glibc
         if built_with and Version(built_with) < Version(needed):
             yield _computed(situation, "torch_for_glibc", release.version, "needed_glibc")
+            return
+
+
+def _conda_sysroot(_facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield conda-forge's package with the oldest C library that has what a library needs."""
+    needed = situation.value("needed_glibc")
+    if needed is None:
+        return
+    arch = "aarch64" if situation.value("arch") == "aarch64" else "64"
+    for version in _CONDA_SYSROOTS:
+        if Version(version) >= Version(needed):
+            package = f"sysroot_linux-{arch}={version}"
+            yield _computed(situation, "conda_sysroot", package, "needed_glibc")
             return
 
 
@@ -652,6 +700,7 @@ _RULES = (
     _setuptools_facts,
     _glibc_torch,
     _cudnn_torch,
+    _conda_sysroot,
     request_facts,
     index_facts,
     torch_facts,
