@@ -12,6 +12,7 @@ from tests.support.machines import file, gcc, made_up_programs, only, program
 from torchmill.host.compilers import (
     command_words,
     compiler_command,
+    compiler_fault,
     identify_compiler,
     installed_compilers,
     own_cxx_library,
@@ -128,3 +129,23 @@ def test_every_compiler_is_listed_by_its_command(tmp_path: Path) -> None:
         str(toolset): "gcc 13.1.1",
         str(provisioned): "gcc 10.2.1",
     }
+
+
+def test_a_compiler_that_makes_a_program_has_no_fault() -> None:
+    if not shutil.which("g++"):
+        pytest.skip("g++ is not installed")
+    environ = {**os.environ, "CPLUS_INCLUDE_PATH": "/nonexistent", "LANG": "de_DE.UTF-8"}
+    assert compiler_fault(["g++"], environ) == ""
+
+
+def test_a_compiler_without_its_parts_says_what_it_lacks(tmp_path: Path) -> None:
+    message = "g++: fatal error: cannot execute 'cc1plus': execvp: No such file or directory"
+    file(
+        tmp_path / "bin/g++",
+        f'#!/bin/sh\necho "{message}" >&2\necho "compilation terminated." >&2\nexit 1\n',
+    )
+    (tmp_path / "bin/g++").chmod(0o755)
+    environ = only(tmp_path / "bin")
+    assert compiler_fault(["g++"], environ) == message
+    assert compiler_fault(["clang++"], environ) == ""
+    assert compiler_fault(None, environ) == ""

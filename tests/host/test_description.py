@@ -71,13 +71,21 @@ FULL = Host(
     arch="aarch64",
     system="linux",
     resources=HostResources(
-        cores=16, memory=64 * 2**30, free_disk=123_456_789_012, processor_seconds=3600
+        cores=16,
+        memory=64 * 2**30,
+        free_disk=123_456_789_012,
+        processor_seconds=3600,
+        open_files=256,
+        processes=1000,
+        largest_file=2**31,
+        shared_memory=2**26,
     ),
     platform=HostPlatform(
         glibc="2.31",
         distribution=LinuxDistribution("ubuntu", "20.04", ("debian",), "35.4.1"),
         translated=True,
         processor_features=("asimd", "fp"),
+        missing_certificates=("SSL_CERT_FILE=/etc/x.pem",),
     ),
     compilers=HostCompilers(
         default=Compiler("gcc", "9.4.0"),
@@ -86,6 +94,7 @@ FULL = Host(
             "g++": Compiler("gcc", "9.4.0"),
             "/opt/rh/gcc-toolset-11/root/usr/bin/g++": Compiler("gcc", "11.2.1"),
         },
+        fault="cannot find crt1.o",
     ),
     programs=HostPrograms(
         paths={"git": "/usr/bin/git", "c++": 'c++ "-m64" C:\\'},
@@ -104,6 +113,7 @@ FULL = Host(
         homes={"11.8": "/usr/local/cuda-11.8"},
         completed={"11.8": "/opt/cuda, completed with nvidia-cufft-cu11 10.9.0.58"},
         lacking_parts={"12.4": "cublas, cufft"},
+        loader_libraries={"libcudnn.so.8": "/opt/cudnn/lib"},
         provisioned={
             "cudnn-8.5.0.96-cu11": "/home/u/.cache/torchmill/toolkits/cudnn-8.5.0.96-cu11"
         },
@@ -111,6 +121,7 @@ FULL = Host(
     interpreters=HostInterpreters(
         paths={"3.10": "/usr/bin/python3.10", "3.8": "/usr/bin/python3.8"},
         broken={"3.10": "/home/u/.pyenv/shims/python3.10"},
+        lacking_modules={"3.8": "_ssl, _bz2"},
         without_headers={"3.8": "/usr/bin/python3.8"},
         translated={"3.9": "/opt/conda/bin/python3.9"},
     ),
@@ -118,6 +129,7 @@ FULL = Host(
         driver="535.104.05",
         kernel_driver="450.80.02",
         compat_folders=("/usr/local/cuda/compat",),
+        stub_folders=("/usr/local/cuda/lib64/stubs",),
         devices=(Gpu("NVIDIA GeForce RTX 3090", "8.6"), Gpu("Tesla K80")),
     ),
     complete=True,

@@ -159,3 +159,14 @@ def test_without_nvidia_smi_files_of_the_kernel_are_read(tmp_path: Path) -> None
         "Model: \t\t NVIDIA A100-PCIE-40GB\nIRQ: 1\n",
     )
     assert gpu_driver.find_host_gpus(tmp_path, run) == (Gpu("NVIDIA A100-PCIE-40GB"),)
+
+
+def test_a_stub_counts_if_it_has_the_drivers_name(tmp_path: Path) -> None:
+    folder = "/usr/local/cuda/lib64/stubs"
+    environ = {"LD_LIBRARY_PATH": f"{folder}:/usr/lib"}
+    stub = tmp_path / folder.lstrip("/") / "libcuda.so"
+    stub.parent.mkdir(parents=True)
+    stub.touch()
+    assert gpu_driver.stub_folders(environ, tmp_path) == ()
+    stub.with_name("libcuda.so.1").touch()
+    assert gpu_driver.stub_folders(environ, tmp_path) == (folder,)

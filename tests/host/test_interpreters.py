@@ -409,3 +409,17 @@ def test_shims_of_versions_not_selected_shadow_interpreters(tmp_path: Path) -> N
     assert interpreters.shadowing_shims(places, moved, Path("/nowhere")) == {"3.10": shim}
     (base / "version").unlink()
     assert set(interpreters.shadowing_shims(places, environ, tmp_path)) == {"3.9", "3.10"}
+
+
+def test_modules_that_a_python_was_compiled_without_are_found(tmp_path: Path) -> None:
+    whole, poor, closed = (python(tmp_path / name / "bin/python3.8") for name in ("a", "b", "c"))
+    for executable, modules in (
+        (whole, ("_socket", "_ssl", "_ctypes", "zlib", "_bz2", "_lzma")),
+        (poor, ("_socket", "_ctypes", "zlib", "_lzma")),
+        (closed, ("_crypt",)),  # the others are parts of the program
+    ):
+        for module in modules:
+            file(executable.parents[1] / f"lib/python3.8/lib-dynload/{module}.cpython-38.so", "")
+    assert interpreters.lacking_modules({"3.8": whole}) == {}
+    assert interpreters.lacking_modules({"3.8": poor}) == {"3.8": "_ssl, _bz2"}
+    assert interpreters.lacking_modules({"3.8": closed}) == {}

@@ -87,3 +87,20 @@ def test_a_header_with_a_version_is_preferred(tmp_path: Path) -> None:
         tmp_path / "usr/include/x86_64-linux-gnu/jconfig.h", "#define LIBJPEG_TURBO_VERSION 2.1.5\n"
     )
     assert libraries.find_libraries({}, tmp_path, {}) == {"jpeg": "2.1.5"}
+
+
+def test_the_libraries_that_ld_library_path_puts_first_are_found(tmp_path: Path) -> None:
+    for name in (
+        "opt/a/libcudnn.so.8",
+        "opt/b/libcudnn.so.8",
+        "opt/b/libnccl.so.2",
+        "opt/b/libx.so.1",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    environ = {"LD_LIBRARY_PATH": "/opt/a:relative:/gone::/opt/b"}
+    assert libraries.loader_libraries(environ, tmp_path) == {
+        "libcudnn.so.8": "/opt/a",
+        "libnccl.so.2": "/opt/b",
+    }
+    assert libraries.loader_libraries({}, tmp_path) == {}

@@ -72,7 +72,9 @@ def test_both_examinations_make_each_check_of_a_host(shipped: Facts) -> None:
     cell = find_cell(shipped, "wheel-3.11-cu118", "v2.4.0")
     host = change_host(
         LINUX,
-        resources={"processor_seconds": 1800},
+        resources={"processor_seconds": 1800, "open_files": 32},
+        platform={"missing_certificates": ("/etc/ssl/certs",)},
+        gpus={"stub_folders": ("/usr/local/cuda/lib64/stubs",)},
         programs={"unanswered": {"podman": "did not answer within 20 s"}},
     )
     plan = build_plan.compute_plan(shipped, cell, host, Options())

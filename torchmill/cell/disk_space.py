@@ -79,8 +79,9 @@ def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tu
             present_bytes=present[device],
             free_inodes=free_files(place),
             source_files=source_files if holds_tree else 0,
-            noexec=_is_noexec(place),
+            noexec=_has_flag(place, "ST_NOEXEC"),
             misread_characters=misread_characters if holds_tree else "",
+            read_only=_has_flag(place, "ST_RDONLY"),
         )
         disks.append(disk)
     return tuple(disks)
@@ -128,14 +129,14 @@ def _without_kit(folders: BuildFolders) -> list[Path]:
     return paths
 
 
-def _is_noexec(folder: Path) -> bool:
-    """Tell whether a disk is mounted so that no program on it can run.
+def _has_flag(folder: Path, flag: str) -> bool:
+    """Tell whether a disk is mounted with a flag: "ST_NOEXEC", "ST_RDONLY".
 
-    False on Windows, and on macOS, for which Python does not have ST_NOEXEC.
+    False on Windows, and for ST_NOEXEC on macOS, where Python does not have it.
     """
     if not hasattr(os, "statvfs"):
         return False
-    return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))
+    return bool(os.statvfs(folder).f_flag & getattr(os, flag, 0))
 
 
 def _size(paths: Iterable[Path]) -> int:

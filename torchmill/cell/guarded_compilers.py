@@ -19,17 +19,13 @@ from torchmill.cell.context import BuildContext
 from torchmill.cell.environment import build_environment
 from torchmill.core import reaper
 from torchmill.core.lenient_paths import read_text
-from torchmill.plan.job_count import guarded_slots, usable_memory
+from torchmill.plan.job_count import guarded_slots, limit_slots, usable_memory
 from torchmill.toolchain import sccache
 from torchmill.toolchain.compiler_cache import CompilerCache
 
 # Assembly is a language of CMake's as well, but assemblers need no memory.
 _COMPILER = re.compile(r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE)
 _LAUNCHER = re.compile(r"^CMAKE_(\w+)_COMPILER_LAUNCHER:\w+=(.*)$", re.MULTILINE)
-# Files that ninja, and the process which starts it, may open beside one for each compiler.
-_OTHER_OPEN_FILES = 64
-# Processes of one compiler, at most: a shell, a cache, the gate, the driver, and what that runs.
-_PROCESSES_PER_COMPILER = 5
 
 
 def prepare_compiler_environment(
@@ -67,7 +63,11 @@ def prepare_compiler_environment(
     if not leaks:
         memory = usable_memory(context.host, context.options)
         cores = context.options.jobs or context.host.resources.cores
-        variables["MAX_JOBS"] = str(_limit_slots(guarded_slots(cores, memory)))
+        variables["MAX_JOBS"] = str(
+            limit_slots(
+                guarded_slots(cores, memory), process_limit("RLIMIT_NOFILE"), process_room()
+            )
+        )
     return variables
 
 
@@ -112,21 +112,6 @@ def _explain_leaks(
             f"{context.tree.folder} was configured without a gate for {' and '.join(languages)} "
             "(`invoke clean --kind trees` lets the guard see those compilers)"
         )
-
-
-def _limit_slots(slots: int) -> int:
-    """Return how many of `slots` compilers ninja can start within this user's limits, at least one.
-
-    ninja keeps a file open for each, and fails if the system denies it another file or process.
-    """
-    startable = slots
-    files = process_limit("RLIMIT_NOFILE")
-    if files is not None:
-        startable = min(startable, files - _OTHER_OPEN_FILES)
-    processes = process_room()
-    if processes is not None:
-        startable = min(startable, processes // _PROCESSES_PER_COMPILER)
-    return max(1, startable)
 
 
 def _make_stand_ins(

@@ -1,5 +1,6 @@
 """What this machine has and allows.
 
+- certificates: find the certificates of authorities by which downloads are verified
 - compilers: find the C++ compilers of a machine, tell them apart, and digest the programs behind
   them
 - crossing: what this machine has to build for another arch: cross compilers, toolkits, QEMU, Pythons

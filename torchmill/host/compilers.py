@@ -6,14 +6,16 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import NamedTuple
 
-from torchmill.core.errors import parse_option
+from torchmill.core.errors import HostError, parse_option
 from torchmill.core.lenient_paths import find_paths, is_file, real_path
-from torchmill.core.process import program_output
+from torchmill.core.process import CommandError, NoAnswerError, ask, program_output
 from torchmill.host.disk_usage import list_names
 from torchmill.host.host import Compiler
 from torchmill.host.programs import RunProgram
@@ -35,6 +37,12 @@ _CLANG = re.compile(r"(?P<apple>Apple )?(?:clang|LLVM) version (?P<version>\d+(?
 # https://learn.microsoft.com/en-us/cpp/overview/compiler-versions
 _TOOLSET = re.compile(r"14\.(?P<rest>\d+(?:\.\d+)*)")
 _PARTS = ("cc1", "cc1plus", "clang")  # programs that the commands of compilers start
+# With a header of the C++ library, so that this is found as well.
+_EMPTY_PROGRAM = "#include <vector>\nint main() { return 0; }\n"
+# Variables that change where a compiler looks: no build sees them.
+_SEARCHED = frozenset(
+    {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "CXXFLAGS"}
+)
 _LIBRARY = re.compile(r"=> (/\S*/lib(?:clang|LLVM)\S*)")  # in the output of ldd
 
 
@@ -94,6 +102,42 @@ def identify_compiler(
     # first one.
     version = run([*words, "-dumpfullversion", "-dumpversion"]).strip()
     return Compiler("gcc", version) if version else None
+
+
+def compiler_fault(words: Sequence[str] | None, environ: Mapping[str, str]) -> str:
+    """Return why a C++ compiler cannot make even an empty program; "" if it can.
+
+    "" also if there is no compiler, and for Visual Studio's, which needs the variables of its
+    prompt. The program is made as in a build, which does not see the variables that change where
+    headers and libraries are looked for.
+    """
+    if not words or sys.platform == "win32" or not shutil.which(words[0], path=environ.get("PATH")):
+        return ""
+    variables = {
+        name: value for name, value in environ.items() if name not in _SEARCHED and name != "LANG"
+    }
+    with tempfile.TemporaryDirectory(prefix="torchmill-") as name:
+        source = Path(name, "empty.cpp")
+        source.write_text(_EMPTY_PROGRAM, encoding="utf-8")
+        command = [*words, str(source), "-o", str(source.with_suffix(""))]
+        try:
+            ask(command, {**variables, "LC_ALL": "C"})
+        except NoAnswerError:
+            return ""  # `HostPrograms.unanswered` says so of its first question
+        except HostError as error:
+            return str(error)
+        except CommandError as error:
+            return _first_error(error.output)
+    return ""
+
+
+def _first_error(output: str) -> str:
+    """Return the first line of a compiler's output that reports an error, or else the last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    for line in lines:
+        if re.search(r"error|cannot|not found|No such file", line):
+            return line
+    return lines[-1] if lines else "it ends without a message"
 
 
 def own_cxx_library(words: list[str] | None, run: RunProgram) -> dict[str, str]:

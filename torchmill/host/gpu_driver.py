@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from torchmill.config.gpu import Gpu
-from torchmill.core.lenient_paths import find_paths, read_text, real_path
+from torchmill.core.lenient_paths import exists, find_paths, read_text, real_path
 from torchmill.host.programs import RunProgram
 
 # Folders that the loader searches by itself, and those of the driver in containers and in WSL.
@@ -64,6 +64,20 @@ def kernel_driver_version(root: Path) -> str | None:
 def compat_folders(environ: Mapping[str, str], root: Path) -> tuple[str, ...]:
     """Return the folders of CUDA's forward-compatibility libraries that the loader searches."""
     folders = [folder for folder in _searched_folders(environ, root) if _is_compat(root, folder)]
+    return tuple(dict.fromkeys(folders))
+
+
+def stub_folders(environ: Mapping[str, str], root: Path) -> tuple[str, ...]:
+    """Return the folders of a toolkit's stubs that the loader searches and takes a driver from.
+
+    The stub is for linkers: its libcuda.so does nothing. The loader finds it if somebody has made a
+    link to it with the driver's name, libcuda.so.1.
+    """
+    folders = [
+        folder
+        for folder in _searched_folders(environ, root)
+        if Path(folder).name == "stubs" and exists(_below(root, folder) / "libcuda.so.1")
+    ]
     return tuple(dict.fromkeys(folders))
 
 

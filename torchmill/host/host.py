@@ -41,6 +41,7 @@ class DiskSpace:
     source_files: int = 0  # number of files that the build will copy there from its source
     noexec: bool = False  # mounted so that no program on it can run
     misread_characters: str = ""  # those in the path of the tree that build tools misread
+    read_only: bool = False  # mounted so that nothing can be written to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class HostResources:
     memory: Bytes  # that processes may use, under all limits
     free_disk: Bytes | None = None  # on the disk of builds; None: not known
     processor_seconds: int | None = None  # limit of one process (`ulimit -t`); None: no limit
+    # Limits of this user or this container; None: no limit, or not known.
+    open_files: int | None = None  # of one process (`ulimit -n`)
+    processes: int | None = None  # and threads (`ulimit -u`, or that of the control group)
+    largest_file: Bytes | None = None  # that may be written (`ulimit -f`)
+    shared_memory: Bytes | None = None  # size of /dev/shm; None: not known
     disks: tuple[DiskSpace, ...] = ()  # that one build writes to; (): not examined
 
 
@@ -62,6 +68,9 @@ class HostPlatform:
     distribution: LinuxDistribution | None = None  # None: not Linux, or not described
     translated: bool = False  # this process is a Python for Intel that Apple silicon emulates
     processor_features: tuple[str, ...] = ()  # as Linux calls them: "avx2"; (): not known
+    # Certificates of authorities that are named and not there: "SSL_CERT_FILE=/etc/x.pem", or
+    # "/etc/ssl/certs", where the system's own have to be.
+    missing_certificates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,7 @@ class HostCompilers:
     default: Compiler | None = None  # that a build would use: CXX, or the usual command
     cuda: Compiler | None = None  # that CUDAHOSTCXX names for nvcc
     by_command: Mapping[str, Compiler] = no_entries()  # "g++-11"; a path if it is not on PATH
+    fault: str = ""  # why the default compiler cannot make even an empty program; "": it can
 
     def of_command(self, command: str) -> Compiler | None:
         """Return the compiler of a command or a path; the default, if any, for an unknown command.
@@ -118,6 +128,9 @@ class HostToolkits:
     # "cudnn", or "cudnn@11.8" for that in a toolkit, or "cudnn@/opt/x" for that in CUDNN_ROOT ->
     # "8.9.7"; "": of no known version.
     libraries: Mapping[str, str] = no_entries()
+    # Libraries of CUDA, MKL and C++ that LD_LIBRARY_PATH puts before all others:
+    # "libcudnn.so.8" -> its folder.
+    loader_libraries: Mapping[str, str] = no_entries()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +139,8 @@ class HostInterpreters:
 
     paths: Mapping[str, str] = no_entries()
     broken: Mapping[str, str] = no_entries()  # shims that fail
-    # These two are among `paths`.
+    # These three are among `paths`.
+    lacking_modules: Mapping[str, str] = no_entries()  # "3.8" -> "_ssl, _bz2"
     without_headers: Mapping[str, str] = no_entries()  # without Python.h
     translated: Mapping[str, str] = no_entries()  # made for another processor, and emulated
 
@@ -141,6 +155,8 @@ class HostGpus:
     # Folders of CUDA's forward-compatibility libraries that the loader searches:
     # https://docs.nvidia.com/deploy/cuda-compatibility/
     compat_folders: tuple[str, ...] = ()
+    # Folders on the loader's path in which a toolkit's stub stands for the driver's libcuda.so.1.
+    stub_folders: tuple[str, ...] = ()
 
     @property
     def running_driver(self) -> str | None:

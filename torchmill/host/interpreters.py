@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from torchmill.core.errors import HostError
-from torchmill.core.lenient_paths import exists, is_file, read_text
+from torchmill.core.lenient_paths import exists, is_file, read_text, real_path
 from torchmill.core.process import CommandError, NoAnswerError, ask
 from torchmill.core.silence import answer_limit
 from torchmill.host import native
@@ -33,6 +33,9 @@ _CONDAS = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "micromamba")
 _OLDEST_OF_UV = 8  # the oldest minor version of Python 3 that uv installs
 _MOST_AT_ONCE = 16  # interpreters that run at the same time
 _PYTHON_3 = 3
+# Modules that a CPython has only if a library was there when it was compiled, and one that needs none.
+_MODULES = ("_ssl", "_ctypes", "zlib", "_bz2", "_lzma")
+_SIGN_OF_FILES = "_socket"
 Answer = TypeVar("Answer")
 Interpreters = dict[str, Path]  # "3.10" or "3.13t" to executable
 
@@ -113,6 +116,23 @@ def interpreters_without_headers(
         if not is_file(header):
             without_headers[version] = suspects[version]
     return without_headers
+
+
+def lacking_modules(interpreters: Mapping[str, Path]) -> dict[str, str]:
+    """Return the modules of its own that each CPython lacks: "3.8" -> "_ssl, _bz2".
+
+    A CPython that was compiled where a library's headers were not installed has no module for it:
+    https://github.com/pyenv/pyenv/wiki/Common-build-problems. Only a CPython whose modules are
+    files can be judged: others have them in the program, as uv's have.
+    """
+    lacking: dict[str, str] = {}
+    for version, executable in interpreters.items():
+        library = real_path(executable).parents[1] / "lib" / f"python{version}" / "lib-dynload"
+        names = {name.partition(".")[0] for name in list_names(library)}
+        missing = [module for module in _MODULES if module not in names]
+        if _SIGN_OF_FILES in names and missing:
+            lacking[version] = ", ".join(missing)
+    return lacking
 
 
 def _ask_each(

@@ -1,16 +1,23 @@
 """Find libraries that a build links, by their headers."""
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from torchmill.core.lenient_paths import find_paths, is_file, read_text
 from torchmill.core.package_data import read_table_beside
+from torchmill.host.disk_usage import list_names
 
 # Folders of Debian for the libraries of one architecture, below the common folders.
 _MULTIARCH = ("", "x86_64-linux-gnu", "aarch64-linux-gnu")
 # library -> its headers, the macros with its version, and the variables with its folder
 _HEADERS = read_table_beside(__file__, "headers.toml")
+# Names by which programs load libraries that come in several releases, also as parts of torch's wheels.
+_LOADED = re.compile(
+    r"lib(?:cudnn|cublas|cusparse|cusolver|nvJitLink)\.so\.\d+|libnccl\.so\.2"
+    r"|libmkl_(?:core|rt)\.so\.\d+|libstdc\+\+\.so\.6"
+)
 TOOLKIT_LIBRARIES = ("cudnn", "nccl", "magma", "cufile")  # each toolkit may have its own copy
 
 
@@ -37,6 +44,21 @@ def find_libraries(
             if folder:
                 versions[f"{name}@{folder}"] = header_version(name, [Path(folder, "include")])
     return {key: version for key, version in versions.items() if version is not None}
+
+
+def loader_libraries(environ: Mapping[str, str], root: Path) -> dict[str, str]:
+    """Return the libraries of CUDA, MKL and C++ that LD_LIBRARY_PATH puts before all others.
+
+    "libcudnn.so.8" -> the first folder that has it. `root` is the folder of the system's files.
+    """
+    found: dict[str, str] = {}
+    for folder in environ.get("LD_LIBRARY_PATH", "").split(os.pathsep):
+        if not folder.startswith("/"):
+            continue
+        for name in list_names(root / folder.lstrip("/")):
+            if _LOADED.fullmatch(name):
+                found.setdefault(name, folder)
+    return found
 
 
 def header_version(name: str, folders: Iterable[Path]) -> str | None:

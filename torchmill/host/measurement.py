@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from millguard import limits
-from millguard.limits import process_limit
+from millguard.limits import process_limit, process_room
 
 from torchmill.config.build import CPU
 from torchmill.core.paths import user_cache_folder
 from torchmill.core.stat_cache import StatCache
 from torchmill.core.system_errors import nearest_existing
 from torchmill.host import (
+    certificates,
     cuda_toolkits,
     distribution,
     gpu_driver,
@@ -29,6 +30,7 @@ from torchmill.host import (
 from torchmill.host.compilers import (
     command_words,
     compiler_command,
+    compiler_fault,
     identify_compiler,
     installed_compilers,
     own_cxx_library,
@@ -46,7 +48,12 @@ from torchmill.host.host import (
     HostResources,
     HostToolkits,
 )
-from torchmill.host.system_state import is_translated, system_version, xcode_tools
+from torchmill.host.system_state import (
+    is_translated,
+    shared_memory_size,
+    system_version,
+    xcode_tools,
+)
 
 # More threads than many machines have cores: programs mostly wait for the disk.
 _THREADS = 8
@@ -139,6 +146,7 @@ def measure_host(
         devices = outer.submit(gpu_driver.find_host_gpus, root, run) if gpus else None
         crossings = outer.submit(measure_crossings, environ, root, home, cache, run)
         shims = outer.submit(interpreters.broken_shims, environ, home)
+        fault = outer.submit(compiler_fault, compiler_command(environ), environ)
         without_headers = outer.submit(interpreters.interpreters_without_headers, environ, home)
         host = _measure_basis(environ, root, home, run)
         pythons = interpreters.installed_interpreters(environ, home)
@@ -150,8 +158,13 @@ def measure_host(
     return replace(
         host,
         complete=True,
-        resources=replace(host.resources, free_disk=free_disk),
-        compilers=replace(host.compilers, by_command=compilers.result()),
+        resources=replace(
+            host.resources, free_disk=free_disk, shared_memory=shared_memory_size(root)
+        ),
+        platform=replace(
+            host.platform, missing_certificates=certificates.missing_certificates(environ, root)
+        ),
+        compilers=replace(host.compilers, by_command=compilers.result(), fault=fault.result()),
         # By now every program has been run, and the ones that failed to answer are known.
         programs=HostPrograms(tool_paths, tool_versions, dict(run.unanswered)),
         # The doctor asks for the installed packages, if its findings depend on them.
@@ -162,6 +175,7 @@ def measure_host(
         interpreters=HostInterpreters(
             paths=_as_strings(pythons),
             broken=_as_strings(broken),
+            lacking_modules=interpreters.lacking_modules(pythons),
             without_headers=_as_strings(without_headers.result()),
             translated=_as_strings(interpreters.translated_interpreters(pythons, host.arch)),
         ),
@@ -170,6 +184,7 @@ def measure_host(
             driver=gpu_driver.driver_library_version(environ, root),
             kernel_driver=gpu_driver.kernel_driver_version(root),
             compat_folders=gpu_driver.compat_folders(environ, root),
+            stub_folders=gpu_driver.stub_folders(environ, root),
         ),
         crossings=crossings.result(),
     )
@@ -200,6 +215,9 @@ def _measure_basis(
             cores=meter.cores().count,
             memory=meter.memory().available,
             processor_seconds=process_limit("RLIMIT_CPU"),
+            open_files=process_limit("RLIMIT_NOFILE"),
+            processes=process_room(root),
+            largest_file=process_limit("RLIMIT_FSIZE"),
         ),
         platform=HostPlatform(
             glibc=_glibc_version(),
@@ -239,6 +257,7 @@ def _measure_toolkits(
         completed={version: origins[path] for version, path in homes.items() if path in origins},
         provisioned=libraries_and_compilers,
         libraries=libraries.find_libraries(environ, root, homes) | own_cxx_library(command, run),
+        loader_libraries=libraries.loader_libraries(environ, root),
     )
 
 

@@ -1,6 +1,7 @@
 """Ask the operating system: its version and packages, Xcode's tools, and translation by Rosetta."""
 
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -80,6 +81,15 @@ def xcode_tools(paths: Mapping[str, str], run: RunProgram) -> dict[str, str]:
         return {}
     folder = run([paths["xcode-select"], "-p"]).strip()
     return {"xcode": folder} if folder else {}
+
+
+def shared_memory_size(root: Path) -> int | None:
+    """Return the size of /dev/shm in bytes, which containers have little of; None without one."""
+    folder = root / "dev/shm"
+    try:
+        return shutil.disk_usage(folder).total
+    except OSError:
+        return None
 
 
 def is_translated(run: RunProgram) -> bool:

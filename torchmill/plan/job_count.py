@@ -18,6 +18,10 @@ from torchmill.plan.build_options import Options
 # Bytes of one preprocessor. Measured on files of torch 1.13.1: gcc 12's took 36 to 100 MiB, and
 # ccache another 6.
 _PREPROCESSOR_BYTES = 128 * 2**20
+# Files that ninja, and the process which starts it, may open beside one for each compiler.
+OTHER_OPEN_FILES = 64
+# Processes of one compiler, at most: a shell, a cache, the gate, the driver, and what that runs.
+PROCESSES_PER_COMPILER = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +86,17 @@ def count_jobs(cores: int, memory: int, per_job: int, requested: int | None = No
         return JobCount(carried, reason)
     count = max(1, cores)
     return JobCount(count, f"{count} because of the cores ({room} would carry {carried})")
+
+
+def limit_slots(slots: int, open_files: int | None, processes: int | None) -> int:
+    """Return how many of `slots` compilers ninja can start within a user's limits, at least one.
+
+    ninja keeps a file open for each, and fails if the system denies it another file or process.
+    `open_files` and `processes` are the limits; None for any number.
+    """
+    startable = slots
+    if open_files is not None:
+        startable = min(startable, open_files - OTHER_OPEN_FILES)
+    if processes is not None:
+        startable = min(startable, processes // PROCESSES_PER_COMPILER)
+    return max(1, startable)

@@ -11,7 +11,7 @@ Checks of the machine:
 - arch: the architecture of the machine
 - crossing: the needs of a crossed build: cross compilers, QEMU, a Python of the target
 - c_library: the C library, and so the systems that can install a wheel
-- resources: disks, memory and processor time
+- resources: disks, memory, and limits of processes
 - gpu_driver: the GPU driver
 - gpu_code: the GPUs, and the code that the wheel has for them
 - absent_gpu: why no GPU answers

@@ -35,6 +35,8 @@ def check_compiler(context: CheckContext) -> Iterator[Finding]:
     if compiler is None:
         cures = _cures(context) if context.host.crosses else missing_compiler_cures(context)
         yield no_compiler(context.host, _needed_standard(context), cures)
+    elif compiler == compilers.default and compilers.fault:
+        yield faulty_compiler(context.host, _needed_standard(context), _cures(context))
     else:
         yield _release_finding(context, compiler)
     # The facts of a host name a libstdc++ only if its usual compiler does not link the system's.
@@ -74,6 +76,22 @@ def no_compiler(host: Host, needed: str, cures: Sequence[str]) -> Finding:
         "correct them if they name none"
     )
     return absence_finding(host, _SUBJECT, needed, cures=cures, because=because)
+
+
+def faulty_compiler(host: Host, needed: str, cures: Sequence[str]) -> Finding:
+    """Return the finding on a host whose default C++ compiler cannot make even an empty program.
+
+    `needed` is the standard or the family that is needed.
+    """
+    finding = Finding(
+        _SUBJECT,
+        f"{host.compilers.default}, which makes no program",
+        needed,
+        "failure",
+        because=f"of a file that only includes <vector> it says: {host.compilers.fault}",
+    )
+    complete = "install its parts (on Debian and Ubuntu: g++, on Fedora and RHEL: gcc-c++)"
+    return with_cures(finding, [*cures, complete])
 
 
 def _release_finding(context: CheckContext, compiler: Compiler) -> Finding:

@@ -58,6 +58,7 @@ _BUILD_CHECKS: tuple[Callable[[CheckContext], Iterable[Finding]], ...] = (
     judgement.check_trial,
     judgement.check_result,
     target_libraries.check_target_libraries,
+    target_libraries.check_loader_path,
     arch.check_arch,
     crossing.check_crossing,
     source.check_source,
@@ -73,6 +74,9 @@ _BUILD_CHECKS: tuple[Callable[[CheckContext], Iterable[Finding]], ...] = (
 # end with them.
 HOST_CHECKS: tuple[Callable[[Host], Iterable[Finding]], ...] = (
     resources.check_processor_time,
+    resources.check_limits,
+    resources.check_certificates,
+    gpu_driver.check_stubs,
     tools.check_unanswered,
 )
 _COMPILERS = {"linux": "gcc or clang", "macos": "clang", "windows": "Visual Studio's"}
@@ -187,6 +191,8 @@ def _compiler_finding(facts: Facts, host: Host, release: Release | None) -> Find
         return compiler.no_compiler(
             host, needed, [_item_cure_for_release(facts, host, release, "compiler")]
         )
+    if host.compilers.fault:
+        return compiler.faulty_compiler(host, needed, [])
     state = str(host.compilers.default)
     if host.compilers.by_command:
         listed = ", ".join(

@@ -183,6 +183,21 @@ def forward_compatibility(host: Host) -> Iterator[Finding]:
             yield Finding(subject, folder, needed, "ok")
 
 
+def check_stubs(host: Host) -> Iterator[Finding]:
+    """Yield a finding for each folder in which the loader finds a stub in place of the driver."""
+    for folder in host.gpus.stub_folders:
+        because = "programs load the toolkit's stub of the driver, and find no GPU"
+        cure = loader_path_without(folder)
+        yield Finding(
+            "driver's stub",
+            folder,
+            "not on the loader's path",
+            "warning",
+            cure=cure,
+            because=because,
+        )
+
+
 def loader_path_without(folder: str) -> str:
     """Return the command that takes a folder out of the loader's path."""
     split = "echo $LD_LIBRARY_PATH | tr : '\\n'"  # one folder a line

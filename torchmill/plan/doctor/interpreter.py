@@ -12,6 +12,7 @@ from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding
 from torchmill.plan.doctor.package_cures import host_install_command, host_manager
 from torchmill.plan.system_packages import PACKAGES
 
+_VITAL_MODULES = frozenset({"_ssl", "_ctypes", "zlib"})
 _PYTHON_OF_SUITE = ".".join(map(str, OLDEST))  # torchmill runs with newer ones too
 
 
@@ -80,7 +81,17 @@ def interpreter_finding(host: Host, version: str) -> Finding:
         because = "extension modules include Python.h"
         finding = Finding(subject, state, needed, "failure", because=because)
         return with_cures(finding, _header_cures(host, version, path))
+    lacking = host.interpreters.lacking_modules.get(version, "")
+    if _VITAL_MODULES.intersection(lacking.split(", ")):
+        because = (
+            "pip needs _ssl and zlib, torch _ctypes: install the headers of OpenSSL, zlib and libffi "
+            "before it is compiled again"
+        )
+        finding = Finding(subject, f"{path}, without {lacking}", needed, "failure", because=because)
+        return with_cures(finding, [python_cure(host, version, path)])
     because = f"the shim {shim} does not run; torchmill uses the Python behind it" if shim else ""
+    if lacking:
+        because = f"it has no {lacking}, which some packages import"
     return Finding(subject, path, needed, "ok", because=because)
 
 

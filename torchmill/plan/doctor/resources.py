@@ -1,4 +1,4 @@
-"""Check whether the disks, memory and processor time of a machine are enough for a build.
+"""Check whether the disks, the memory and the limits of a machine are enough for a build.
 
 A part of a build is everything that it keeps in one folder, such as its tree or its environment.
 """
@@ -11,9 +11,13 @@ from torchmill.core.units import format_bytes, format_duration
 from torchmill.host.host import DiskSpace, Host
 from torchmill.plan import estimate, storage
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, with_cures
+from torchmill.plan.job_count import OTHER_OPEN_FILES, PROCESSES_PER_COMPILER
 
 _MOVE = "set TORCHMILL_HOME to another disk"
 _NOTHING = CostRange(0, 0)
+_FEWER = "fewer compilers run at a time than there are cores"
+# What docker gives a container: https://docs.docker.com/reference/cli/docker/container/run/
+_SHARED_MEMORY_OF_DOCKER = 64 << 20
 
 
 def check_resources(context: CheckContext) -> Iterator[Finding]:
@@ -59,6 +63,11 @@ def check_disks(host: Host, needs: Mapping[str, CostRange]) -> Iterator[Finding]
             because = "a build runs programs of its tree: CMake, and tests that it compiles"
             yield Finding(
                 subject, "mounted noexec", "without noexec", "failure", cure=_MOVE, because=because
+            )
+        if disk.read_only:
+            because = "a build writes to it"
+            yield Finding(
+                subject, "mounted read-only", "writable", "failure", cure=_MOVE, because=because
             )
         if disk.misread_characters:
             state = f"{disk.misread_characters!r} in its name"
@@ -145,3 +154,58 @@ def check_processor_time(host: Host) -> Iterator[Finding]:
     yield with_cures(
         finding, ["ulimit -t unlimited", "build in a job (`invoke cluster --engine slurm`)"]
     )
+
+
+def check_limits(host: Host) -> Iterator[Finding]:
+    """Yield a finding for each limit of the user or of the container that holds builds back."""
+    resources = host.resources
+    files_needed = resources.cores + OTHER_OPEN_FILES
+    if resources.open_files is not None and resources.open_files < files_needed:
+        yield Finding(
+            "open files",
+            f"{resources.open_files} for each process",
+            str(files_needed),
+            "warning",
+            cure="ulimit -n 65536",
+            because=f"{_FEWER}, as ninja keeps a file open for each (`ulimit -n`); "
+            'other programs stop with "Too many open files"',
+        )
+    processes_needed = resources.cores * PROCESSES_PER_COMPILER
+    if resources.processes is not None and resources.processes < processes_needed:
+        yield Finding(
+            "processes",
+            f"{resources.processes} may be started",
+            str(processes_needed),
+            "warning",
+            cure="raise `ulimit -u`, or the container's `--pids-limit`",
+            because=f'{_FEWER}; other programs stop with "Resource temporarily unavailable"',
+        )
+    if resources.largest_file is not None:
+        yield Finding(
+            "largest file",
+            format_bytes(resources.largest_file),
+            "no limit",
+            "warning",
+            cure="ulimit -f unlimited",
+            because="a library or an archive that is larger cannot be written (`ulimit -f`)",
+        )
+    if resources.shared_memory is not None and resources.shared_memory <= _SHARED_MEMORY_OF_DOCKER:
+        yield Finding(
+            "shared memory",
+            format_bytes(resources.shared_memory),
+            f"more than {format_bytes(_SHARED_MEMORY_OF_DOCKER)}, to run it",
+            "warning",
+            cure="start the container with `--shm-size 8g` or `--ipc host`",
+            because="workers of a DataLoader, and NCCL, share tensors through /dev/shm",
+        )
+
+
+def check_certificates(host: Host) -> Iterator[Finding]:
+    """Yield a finding for each place of certificates that is named and not there."""
+    for place in host.platform.missing_certificates:
+        variable = place.partition("=")[0]
+        cure = "install the package ca-certificates"
+        if variable != place:
+            cure = f"unset {variable}"
+        because = "what is downloaded cannot be verified, so no download succeeds"
+        yield Finding("certificates", f"no {place}", "there", "warning", cure=cure, because=because)

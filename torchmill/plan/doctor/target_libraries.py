@@ -13,11 +13,13 @@ from torchmill.config.release_lookup import find_release
 from torchmill.config.wheel_code import WheelCode
 from torchmill.plan.crossing import FIRST_UNIFIED_CUDA
 from torchmill.plan.doctor.finding import CheckContext, Finding
+from torchmill.plan.doctor.gpu_driver import loader_path_without
 from torchmill.plan.providers import board_kind
 from torchmill.plan.published import published_wheels
 from torchmill.plan.wheel_fit import has_own_code
 
 _BOARD_LIBRARIES = "libraries of the board"
+_LOADER_PATH = "loader's path"
 _TORCH_THERE = "torch where it runs"
 # Before it, CUDA for aarch64 was that of boards alone.
 _FIRST_SERVER_CUDA = Version("11.0")
@@ -30,6 +32,31 @@ def check_target_libraries(context: CheckContext) -> Iterator[Finding]:
         return
     yield from _check_board_cuda(context, listed)
     yield from _check_torch_of_pypi(context, listed)
+
+
+def check_loader_path(context: CheckContext) -> Iterator[Finding]:
+    """Yield a finding for each folder of LD_LIBRARY_PATH with libraries of which the wheel has others.
+
+    The toolkit of the build is no such folder. A build without CUDA loads none of its libraries.
+    """
+    toolkits = context.host.toolkits
+    home = toolkits.homes.get(context.plan.cuda.toolkit or "")
+    names_by_folder: dict[str, list[str]] = {}
+    for name, folder in toolkits.loader_libraries.items():
+        is_of_cuda = not name.startswith(("libstdc++", "libmkl"))
+        is_of_build = home is not None and f"{folder}/".startswith(f"{home}/")
+        if not is_of_build and (context.toolkit is not None or not is_of_cuda):
+            names_by_folder.setdefault(folder, []).append(name)
+    for folder, names in names_by_folder.items():
+        yield Finding(
+            _LOADER_PATH,
+            f"{', '.join(sorted(names))} in {folder}",
+            "those that the wheel was built with",
+            "warning",
+            cure=loader_path_without(folder),
+            because="LD_LIBRARY_PATH puts them before those of the wheel and of the system: if they "
+            "are of another release, the wheel does not load, or fails as it runs",
+        )
 
 
 def _check_board_cuda(context: CheckContext, listed: list[Capability]) -> Iterator[Finding]:
