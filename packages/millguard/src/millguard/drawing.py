@@ -72,8 +72,9 @@ def draw_records(title: str, records: Sequence[Record]) -> str:
     ends = [*(moment.at for moment in moments), *(unit.ended for unit in units), 1.0]
     peak = max((moment.used for moment in moments), default=0)
     allowed = allowed_memory(records)
-    # A limit far above what was used would press the curve flat.
-    highest = allowed if 0 < allowed < 4 * peak else max(peak, 1) * 1.25
+    # A limit far above what was used would press the curve flat. Units may have used more than the
+    # limit, if others took the machine's memory meanwhile.
+    highest = max(allowed, peak) if 0 < allowed < 4 * peak else max(peak, 1) * 1.25
     scale = _Scale(max(ends), highest)
     lanes = _assign_lanes(units)
     lane_count = max(lanes.values(), default=0) + 1
@@ -127,6 +128,7 @@ def _thinned(moments: Sequence[TimelineMoment], scale: _Scale) -> list[TimelineM
 
 
 def _event_marks(events: Sequence[TimelineEvent], scale: _Scale) -> Iterator[str]:
+    """Yield a mark for each event of a kind in _EVENT_COLOURS; the others have none."""
     for event in events:
         colour = _EVENT_COLOURS.get(event.kind)
         if colour is not None:
@@ -139,6 +141,7 @@ def _event_marks(events: Sequence[TimelineEvent], scale: _Scale) -> Iterator[str
 
 
 def _unit_bars(units: Sequence[UnitRun], lanes: dict[int, int], scale: _Scale) -> Iterator[str]:
+    """Yield a bar for each unit that has a lane."""
     top = _TOP + MEMORY_HEIGHT + _GAP
     yield f'<text x="{MARGIN}" y="{top - 6}" fill="currentColor">compiles and links</text>'
     for number, lane in lanes.items():
@@ -159,8 +162,8 @@ def _unit_bars(units: Sequence[UnitRun], lanes: dict[int, int], scale: _Scale) -
 def _assign_lanes(units: Sequence[UnitRun]) -> dict[int, int]:
     """Return the lane of each unit that is drawn, by its position in `units`.
 
-    It is the first lane in which no other unit runs at that time. Units for which all MOST_LANES
-    are taken are left out.
+    It is the first lane in which no other unit runs at that time. Left out are all but the longest
+    MOST_BARS units, and units for which all MOST_LANES are taken.
     """
     by_length = sorted(range(len(units)), key=lambda number: -units[number].seconds)
     drawn = sorted(by_length[:MOST_BARS], key=lambda number: units[number].begun)
