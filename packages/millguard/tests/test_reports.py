@@ -106,6 +106,31 @@ def test_a_run_without_records_can_be_drawn(tmp_path: Path) -> None:
     ET.fromstring(drawing.draw_run(RecordedRun(RECORD, (), tmp_path)))  # noqa: S314 - our own
 
 
+def test_memory_above_the_limit_is_not_cut_off(tmp_path: Path) -> None:
+    """Others may take memory that the running units were allowed to have."""
+    moments = (
+        TimelineMoment(0.0, 4 * GIB, 4 * GIB, 1, 0, 0),
+        TimelineMoment(60.0, 6 * GIB, 3 * GIB, 1, 0, 0),
+    )
+    root = ET.fromstring(drawing.draw_run(RecordedRun(RECORD, moments, tmp_path)))  # noqa: S314 - our own
+    outline = root.find("{*}polygon")
+    assert outline is not None
+    heights = [float(point.split(",")[1]) for point in outline.attrib["points"].split()]
+    _, at_limit, above_limit, _ = heights
+    assert above_limit < at_limit, "more memory is higher"
+    assert any("6.0 GiB" in (text.text or "") for text in root.findall("{*}text"))
+
+
+def test_lines_that_are_no_records_are_left_out(tmp_path: Path) -> None:
+    timeline = new_recording(tmp_path)
+    lines = ["no record", format_record(RECORDS[0]), format_record(RECORDS[1])[:-5]]
+    timeline.write_text("\n".join(lines))
+    with pytest.raises(NoRunError):
+        load_run(timeline)  # the command has not ended
+    save_run(timeline, RECORD)
+    assert load_run(timeline).records == RECORDS[:1]
+
+
 def test_only_the_latest_runs_are_kept(tmp_path: Path) -> None:
     for _ in range(KEPT_RUNS + 3):
         timeline = new_recording(tmp_path)

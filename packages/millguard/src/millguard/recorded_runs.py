@@ -117,7 +117,10 @@ def _remove_old_runs(latest: Path) -> None:
 
 
 def load_latest(cache: Path) -> RecordedRun:
-    """Return the latest run that was recorded to its end. Raises NoRunError without one."""
+    """Return the latest run that was recorded to its end.
+
+    Raises NoRunError without one, and if its files cannot be read.
+    """
     for timeline in reversed(_timelines(places.runs_folder(cache))):
         if _description_of(timeline).is_file():
             return load_run(timeline)
@@ -125,7 +128,10 @@ def load_latest(cache: Path) -> RecordedRun:
 
 
 def load_run(timeline: Path) -> RecordedRun:
-    """Return a recorded run. Raises NoRunError if its files cannot be read."""
+    """Return a recorded run, without the lines of its timeline that are no records.
+
+    Raises NoRunError if it is still running or was killed, and if its files cannot be read.
+    """
     try:
         record = _parse_description(_description_of(timeline).read_bytes())
         lines = timeline.read_text(encoding="utf-8").splitlines()

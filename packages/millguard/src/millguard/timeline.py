@@ -86,7 +86,7 @@ _FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in _NAMES}
 
 
 def format_record(record: Record) -> str:
-    """Return a record as one line of JSON; times to the millisecond."""
+    """Return a record as one line of JSON, without a newline; times to the millisecond."""
     values: dict[str, object] = {"record": _NAMES[type(record)]}
     # Not dataclasses.asdict, which copies deeply: 18 microseconds in place of 1 for a moment, and
     # several records are written for each compile.
@@ -211,7 +211,9 @@ class LiveBuild:
             case UnitStart():
                 self.running.append(record)
             case UnitRun():
-                self._end(record)
+                self._take_off(record)
+                if record.outcome == "failed":
+                    self.failed += 1
             case TimelineEvent(kind="pause"):
                 self.paused.add(record.key)
             case TimelineEvent(kind="resume"):
@@ -219,15 +221,13 @@ class LiveBuild:
         if isinstance(record, TimelineEvent):
             self.latest_events = [*self.latest_events, record][-EVENTS_KEPT:]
 
-    def _end(self, run: UnitRun) -> None:
-        """Take a unit off the running ones.
+    def _take_off(self, run: UnitRun) -> None:
+        """Take a unit that has ended off the running and the paused ones.
 
         Two units may have one key, such as two projects that compile the same source. The start that
         is nearest to the recorded one is taken off: times in records are rounded.
         """
         self.paused.discard(run.key)
-        if run.outcome == "failed":
-            self.failed += 1
         starts = [start for start in self.running if start.key == run.key]
         if starts:
             self.running.remove(min(starts, key=lambda start: abs(start.at - run.begun)))
