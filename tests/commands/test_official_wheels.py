@@ -71,6 +71,20 @@ def test_official_wheels_stand_beside_ones_own(
         assert "tinyvision/index.html" in removed
 
 
+def test_ones_own_wheel_may_be_older_than_the_official_ones_that_are_kept(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = Index()
+    content = written_wheels.made(tmp_path / "there", "tinytorch", "2.0").read_bytes()
+    add_wheel(index, "tinytorch-2.0-py3-none-any.whl", content)
+    with serving(index):
+        monkeypatch.setenv("PIP_INDEX_URL", index.url)
+        text = home.index(official=["tinytorch==2.0"], keep="1")
+    assert "no wheels of its own" in text
+    assert "left out, not of the newest 1: tinytorch-1.0-py3-none-any.whl" in text
+    assert home.names("tinytorch") == ["tinytorch-2.0-py3-none-any.whl"]
+
+
 def test_metadata_is_read_in_the_wheel_if_it_is_not_beside_it(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

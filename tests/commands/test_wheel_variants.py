@@ -228,6 +228,16 @@ def test_nothing_of_variants_is_in_a_plain_index(home: Home, tmp_path: Path) -> 
     assert b"cu132_sm" not in b"".join(mixed.values())
 
 
+def test_variants_alone_are_no_plain_index(home: Home) -> None:
+    home.index()
+    before = home.look()
+    (home.dist / PLAIN).unlink()
+    with refused("no-wheels") as caught:
+        home.index()
+    assert "--variants" in str(caught.value)
+    assert home.look() == before
+
+
 def test_an_index_goes_back_to_plain_wheels(home: Home) -> None:
     home.index(variants=True)
     home.index()
@@ -421,6 +431,11 @@ def test_tampered_metadata_is_refused(tmp_path: Path, small_facts: Facts, conten
     assert wheel.name in str(caught.value)
     with refused("wheel-rejected"):
         verify.verify_wheels(Layout(tmp_path, tmp_path / "cache"), wheel=[str(wheel)]).require()
+
+
+def test_metadata_of_no_variant_is_refused() -> None:
+    with refused("invalid-variant"):
+        variant_metadata.parse_metadata(variant_metadata.compose_metadata([]), "x-variants.json")
 
 
 def test_what_was_tampered_with_is_sound_otherwise(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -83,7 +83,7 @@ def write_index(
     replaced = [yanks.parse_yanked_version("--replace", text) for text in replace or ()]
     change = yanks.parse_yank_options(yank or (), unyank or (), reason)
     pins = [yanks.parse_yanked_version("--official", text) for text in official or ()]
-    base_url = _parse_base_url(base_url) if base_url else ""
+    base_url = _parse_base_url(base_url)
     most = retention.parse_keep(keep)  # how many of the newest releases to list; 0: all
     folder.require_index_folder(target)
     _require_wheels(dists)
@@ -96,6 +96,8 @@ def write_index(
             "--gpu and --arch-list name the GPUs of --variants: give it too",
             code="contradictory-options",
         )
+    else:
+        _require_plain_wheels(dists, work.left_out)
     references = _read_references(pins)
     with locks.hold_work_folder(target / STATE_FOLDER, str(target)):
         before = load_state(target) or IndexState()  # as the last run has left it
@@ -172,6 +174,18 @@ def _require_wheels(folders: Sequence[Path]) -> None:
             )
 
 
+def _require_plain_wheels(folders: Sequence[Path], left_out: Collection[str]) -> None:
+    """Raise DeliveryError if the names `left_out` are all wheels: see `_require_wheels`."""
+    for path in folders:
+        if any(wheel.name not in left_out for wheel in wheel_file.list_wheels(path)):
+            return
+    raise DeliveryError(
+        f"{', '.join(map(str, folders))}: all wheels are variants, which are left out: give "
+        "--variants, or name a folder with plain wheels by --dist",
+        code="no-wheels",
+    )
+
+
 def _report_index(  # noqa: PLR0917
     target: Path,
     wheels: Sequence[ScannedWheel],
@@ -212,30 +226,33 @@ def _report_index(  # noqa: PLR0917
 def _report_lines(
     target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, notes: Sequence[str]
 ) -> Iterator[str]:
-    """Yield lines on the outcome of an index, and commands that install from it."""
+    """Yield lines on the outcome of an index, and commands that install the last of its wheels."""
     names = ", ".join(dict.fromkeys(entry.name for entry in entries))
     work = "nothing had to be written"
     if outcome.written or outcome.removed:
         work = f"{len(outcome.written)} files written, {len(outcome.removed)} removed"
     plural = "" if len(entries) == 1 else "s"
-    yield f"{target}: {len(entries)} wheel{plural} of {names}; {work}"
+    wheels = f"{len(entries)} wheel{plural} of {names}" if entries else "no wheels of its own"
+    yield f"{target}: {wheels}; {work}"
     if outcome.foreign:
         yield f"  not the index's, and left alone: {name_few(outcome.foreign)}"
     yield from notes
-    newest = entries[-1]
-    local = newest.version.local
+    if not entries:
+        return
+    example = entries[-1]
+    local = example.version.local
     index = f"{target.as_uri()}/"
     # Below the index of everything, each variant has its own: "cu118/". That of an extension,
     # "cu130.torch2.11.0/", does not have its torch, so that a user needs the index of everything.
     if local and "." not in local:
         index = f"{index}{local}/"
-    pin = f"{newest.name}=={newest.version}"
+    pin = f"{example.name}=={example.version}"
     yield f"  pip install --extra-index-url {index} {pin}"
     yield f"  uv pip install --index {index} {pin}"
 
 
 def _absolute(path: str) -> Path:
-    """Return the absolute path of a path, without `..` and with its links."""
+    """Return the absolute path of a path; links are not followed, and `..` is taken out as text."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - pathlib's absolute() leaves `..` in it
 
 
@@ -296,8 +313,11 @@ def _fill_base_url(base_url: str, wheel: ScannedWheel) -> str:
 def _parse_base_url(url: str) -> str:
     """Return the value of --base-url, with its placeholders, without a slash at the end.
 
-    Raises ConfigError for an unknown placeholder, and for a text that is no address.
+    "", for relative links, stays as it is. Raises ConfigError for an unknown placeholder, and for
+    another text that is no address.
     """
+    if not url:
+        return ""
     for name in _PLACEHOLDER.findall(url):
         require_choice("placeholder of --base-url", name, PLACEHOLDERS, "unknown-placeholder")
     urls.validate_url(

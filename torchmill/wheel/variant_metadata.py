@@ -92,7 +92,7 @@ def read_variant(wheel: Path) -> WheelVariant | None:
         raise _invalid(wheel.name, f"it has no {VARIANT_FILE}")
     variants = parse_metadata(content, wheel.name)
     if list(variants) != [label]:
-        labels = ", ".join(variants) or "no variant"
+        labels = ", ".join(variants)
         raise _invalid(wheel.name, f"its {VARIANT_FILE} describes {labels}, its name {label}")
     return variants[label]
 
@@ -132,7 +132,7 @@ def parse_metadata(content: bytes, title: str) -> dict[str, WheelVariant]:
 def _parse_variants(data: Mapping[str, Any], title: str) -> dict[str, WheelVariant]:
     """Return the variants as variantlib reads them. Raises DeliveryError if it refuses them."""
     described = data.get("variants")
-    if not isinstance(described, dict) or len(described) > MOST_VARIANTS:
+    if not isinstance(described, dict) or not 1 <= len(described) <= MOST_VARIANTS:
         raise _invalid(title, f"its metadata does not describe 1 to {MOST_VARIANTS} variants")
     with require_library(LIBRARY):
         from variantlib.variants_json import VariantsJson
