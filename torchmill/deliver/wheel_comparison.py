@@ -4,6 +4,7 @@ import difflib
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -62,13 +63,13 @@ def wheel_differences(
 
 
 def describe_difference(before: bytes, after: bytes) -> str:
-    """Return how two contents of a file differ: by ELF sections, by lines, or by the first byte."""
+    """Return how two different contents of a file differ: by ELF sections, lines, or first byte."""
     if before.startswith(ELF_MAGIC) and after.startswith(ELF_MAGIC):
         try:
             sections = ", ".join(_different_sections(before, after))
         except _DAMAGED:
             return f"{len(before)} and {len(after)} bytes, of a damaged library"
-        return f"sections {sections or 'are the same, headers are not'}"
+        return f"sections {sections or 'are the same, other bytes are not'}"
     try:
         return _changed_lines(before.decode().splitlines(), after.decode().splitlines())
     except UnicodeDecodeError:
@@ -81,8 +82,12 @@ def describe_difference(before: bytes, after: bytes) -> str:
 
 
 def _changed_lines(before: list[str], after: list[str]) -> str:
+    """Return the first changed lines of a text, each after its sign, and how many more there are."""
+    if before == after:
+        return "the same lines, with other line ends"
     diff = difflib.unified_diff(before, after, lineterm="", n=0)
-    changed = [line for line in diff if line[0] in "+-" and line[:3] not in {"---", "+++"}]
+    # Its first two lines are a head. Others that begin with a sign are changed ones.
+    changed = [line for line in islice(diff, 2, None) if line[0] in "+-"]
     text = " | ".join(changed[:_MOST_LINES])
     if len(changed) > _MOST_LINES:
         text += f" and {len(changed) - _MOST_LINES} lines more"
