@@ -20,6 +20,7 @@ from torchmill.core.errors import DeliveryError
 from torchmill.deliver.index import folder, scan, state
 from torchmill.deliver.index.folder import LINK, IndexContents
 from torchmill.deliver.index.state import IndexState
+from torchmill.wheel import dist_files
 
 
 def test_files_of_a_stopped_run_belong_to_the_index(tmp_path: Path, small_facts: Facts) -> None:
@@ -41,6 +42,19 @@ def test_files_of_a_stopped_run_belong_to_the_index(tmp_path: Path, small_facts:
     assert not (home.out / third.entry.place).exists()
     assert home.told()["foreign"] == []
     assert home.names("tinytorch") == [wheel.entry.file for wheel in (first, second, third)]
+
+
+def test_a_manifest_that_just_changed_is_read_again(tmp_path: Path, small_facts: Facts) -> None:
+    """It may change once more at the same time of a coarse clock, and keep its stamp."""
+    home = Home(tmp_path, small_facts)
+    wheel = documented_wheels.built(home.dist)
+    for file in home.dist.iterdir():
+        os.utime(file, (1, 1))
+    (settled,) = scan.scan_wheels([home.dist], {}, ())
+    assert settled.remembered.stamp
+    os.utime(dist_files.manifest_path(wheel))
+    (changed,) = scan.scan_wheels([home.dist], {}, ())
+    assert not changed.remembered.stamp
 
 
 def test_a_wheel_that_changed_after_it_was_read_is_not_copied(

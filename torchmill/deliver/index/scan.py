@@ -65,14 +65,15 @@ class ScannedWheel:
 
     @property
     def remembered(self) -> RememberedWheel:
-        """Return what the index remembers of the wheel.
+        """Return what the index remembers of the wheel: no stamp if one of its files just changed.
 
         A file that has just changed may change again and keep its stamp, because the clocks of file
         systems are coarse. The next run reads it again.
         """
-        stat = stat_cache.FileStat(self.stamp, changed_ns=self.file_stamp.changed_ns)
-        settled = stat.is_settled
-        return RememberedWheel(self.stamp if settled else "", self.entry)
+        # The stamps of all files, three numbers each: the time of change is the second one.
+        newest_ns = max(map(int, self.stamp.split()[1::3]))
+        stat = stat_cache.FileStat(self.stamp, changed_ns=newest_ns)
+        return RememberedWheel(self.stamp if stat.is_settled else "", self.entry)
 
 
 def scan_wheels(
@@ -176,7 +177,7 @@ def _read_wheel(
         uploaded = remembered.entry.uploaded
     variant = variant_metadata.read_variant(path)
     entry = entries.make_entry(wheel, uploaded, variant)
-    if remembered and remembered.entry.sha256 != wheel.sha256:
+    if remembered:
         _require_replaceable(path, entry, remembered.entry, replaceable)
     if examined:
         return ReadWheel(entry, ())
@@ -196,8 +197,10 @@ def _read_wheel(
 def _require_replaceable(
     path: Path, entry: IndexEntry, previous: IndexEntry, replaceable: Collection[str]
 ) -> None:
-    """Raise DeliveryError unless the user allows a wheel's version to be replaced."""
-    if any(yanks.is_of_version(pin, entry) for pin in replaceable):
+    """Raise DeliveryError for a wheel with other bytes than before, unless the user allows that."""
+    if entry.sha256 == previous.sha256 or any(
+        yanks.is_of_version(pin, entry) for pin in replaceable
+    ):
         return
     raise DeliveryError(
         f"{path}: is not the file that the index has under this name (sha256 "
@@ -254,7 +257,10 @@ def read_companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
 
 
 def _plain_content(path: Path, content: bytes) -> bytes:
-    """Return the text of a document, without the base64 that a signed one is wrapped in."""
+    """Return the text of a document, without the base64 that a signed one is wrapped in.
+
+    It is b"" if a signed document cannot be understood.
+    """
     if not path.name.endswith(dist_files.SIGNATURE_SUFFIXES):
         return content
     try:
