@@ -11,7 +11,7 @@ from guard_support.recorded import small, write
 from tests.support.commands import run
 from tests.support.refusals import refused
 from torchmill.commands import report
-from torchmill.commands.report.command import draw_build, find_timeline
+from torchmill.commands.report.command import draw_build, find_timeline, find_wheel
 from torchmill.config import facts_reader
 from torchmill.core.errors import HostError
 from torchmill.core.exits import as_torchmill_error
@@ -80,6 +80,18 @@ def test_a_timeline_by_its_wheel(layout: Layout) -> None:
         assert notes == ()
     published(layout, {"timeline": str(timeline)})
     assert find_timeline(WHEEL, layout)[0] == timeline
+
+
+def test_the_wheel_of_a_timeline_by_its_name_and_its_manifests(
+    layout: Layout, tmp_path: Path
+) -> None:
+    timeline = built(layout)
+    wheel = published(layout, {"timeline": str(timeline)})
+    elsewhere = tmp_path / "elsewhere"
+    layout.dist.rename(elsewhere)
+    for name in (wheel.name, f"{wheel.name}.json"):
+        assert find_wheel(str(elsewhere / name), timeline, layout) == elsewhere / WHEEL
+    assert find_wheel(NAME, timeline, layout) is None
 
 
 def test_a_timeline_that_is_younger_than_its_wheel_is_told(layout: Layout) -> None:

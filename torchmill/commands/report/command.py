@@ -161,10 +161,14 @@ def _named_timeline(manifest: Mapping[str, Any], folder: Path) -> Path | None:
 
 
 def find_wheel(name: str, timeline: Path, layout: Layout) -> Path | None:
-    """Return the wheel whose manifest names a timeline: `name`, or one in dist/; else None."""
+    """Return the wheel whose manifest names a timeline, None if there is none.
+
+    It is the one that `name` stands for, itself or by its manifest, or one in dist/.
+    """
     wheels = sorted(layout.dist.glob("*.whl"))
     if name:
-        wheels = [Path(name), layout.dist / name, *wheels]
+        file_name = name.removesuffix(".json")
+        wheels = [Path(file_name), layout.dist / file_name, *wheels]
     for wheel in wheels:
         path = _named_timeline(read_manifest(wheel), wheel.parent)
         if path is not None and path.resolve() == timeline.resolve():
