@@ -52,7 +52,8 @@ def find_differing_sources(
 
     `expected_digests` has the digests of files that are meant to differ: a file with the expected
     digest is left out. So is a file that has the size and the date of the fetched one: to read all
-    files would take minutes. The digest of a file that is missing in the tree is "".
+    files would take minutes. The digest of a file that is missing in the tree is "". Files that only
+    the tree has are not looked for (see `added_files`).
     """
     differing = {}
     for parent, folders, names in os.walk(context.source.path):

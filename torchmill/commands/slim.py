@@ -46,7 +46,8 @@ def slim_wheels(
 
     New wheels are written to `out`, by default dist/; an environment is changed in place. With
     `variants`, a wheel becomes one for each of the GPUs; words in `wheel` may then be capabilities,
-    and without any other word the wheels are those in dist/.
+    and without any other word the wheels are those in dist/. Raises ConfigError for options that do
+    not go together or name no GPU, DeliveryError or WheelError for a wheel that cannot be made slim.
     """
     if variants:
         numbers = [word for word in wheel or () if NUMBER.fullmatch(word)]
@@ -159,7 +160,11 @@ def _variant_capabilities(request: SlimRequest) -> list[str]:
 def _make_variants(
     wheels: Sequence[Path], request: SlimRequest, destination: Path
 ) -> Iterator[str]:
-    """Make variants of each wheel with code for GPUs, and yield tables of them."""
+    """Make variants of each wheel with code for GPUs, and yield tables of them.
+
+    Of several wheels, those without such code stay as they are; the only one is refused. Raises
+    DeliveryError for a wheel of which no variants can be made.
+    """
     capabilities = _variant_capabilities(request)
     for wheel in wheels:
         if len(wheels) > 1 and not slim_wheel.has_device_code(
@@ -176,7 +181,7 @@ def _make_variants(
 def slim_for_image(
     facts: Facts, layout: Layout, arch_list: str, folder: Path, wheels: Sequence[Path]
 ) -> list[Path]:
-    """Return wheels, slimmed into a folder for some GPUs.
+    """Return wheels, in the same order, slimmed into an empty folder for some GPUs.
 
     A wheel without code for GPUs stays as it is. Raises DeliveryError if it is the only one.
     """

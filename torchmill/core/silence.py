@@ -59,7 +59,7 @@ def silence_limit(environ: Mapping[str, str] = os.environ) -> float:
 def answer_limit(program: str, environ: Mapping[str, str] = os.environ) -> float:
     """Return the seconds that a program may take to answer; `program` is the name of its file.
 
-    Raises ConfigError if the variable is not a number of seconds.
+    ANSWER_VARIABLE sets them for all programs. Raises ConfigError if the variable is not a number of seconds.
     """
     default = _SLOW_PROGRAMS.get(program.removesuffix(".exe"), ANSWER_SECONDS)
     event = "a program that only prints information is ended"

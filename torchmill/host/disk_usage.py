@@ -81,6 +81,7 @@ def add_up(usages: Iterable[DiskBytes]) -> DiskBytes:
 def measure_paths(paths: Iterable[Path]) -> DiskBytes:
     """Return the disk space of files and folders; links are not followed.
 
+    No path may lie in another one, whose files would count twice.
     Files that vanish while this runs do not count, nor does what this user may not read.
     """
     result = _Sum()

@@ -155,6 +155,7 @@ class PartsFolder(NamedTuple):
 def list_parts(folder: Path) -> Iterator[PartsFolder]:
     """Yield the folders of parts: `folder` itself and its subfolders, as far as they have parts.
 
+    One whose shares were all ended early has parts, and no records.
     Raises OSError if `folder` cannot be read.
     """
     subfolders = sorted(path for path in folder.iterdir() if path.is_dir())

@@ -268,7 +268,10 @@ def _require_mountable(mounts: Iterable[Mount]) -> None:
 def _plan_variables(
     build: CrossBuild, place: ContainerPlace, state: PurePosixPath
 ) -> dict[str, str]:
-    """Return the variables of a container; `state` is the path of its state folder inside it."""
+    """Return the variables that are set for a container, without those passed on from the user.
+
+    `state` is the path of its state folder inside it.
+    """
     variables = {
         "TORCHMILL_HOME": HOME,
         CONTAINER_ARCH: build.arch,

@@ -134,7 +134,9 @@ def add_info_files(
 def extend_info(archive: bytes, extra_files: Mapping[str, bytes], stamp: datetime) -> bytes:
     """Return an archive of info/ with extra files in it, sorted by name, all with one timestamp.
 
-    The fields of the extra info/index.json are added to those that the archive has.
+    Both are tar archives, compressed by zstd. The fields of the extra info/index.json are added to
+    those that the archive has; another extra file replaces that of the same name. Folders are left
+    out.
     """
     files = {}
     with tarfile.open(fileobj=io.BytesIO(zstd.decompress(archive))) as tar:

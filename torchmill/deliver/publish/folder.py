@@ -54,7 +54,10 @@ class FolderTarget(PublishTarget):
         return digests
 
     def upload(self, file: UploadFile) -> None:
-        """Copy a file; it appears by rename, and never replaces another file."""
+        """Copy a file; it appears at once and whole, and never replaces another file.
+
+        Raises DeliveryError if there is one, or if the copy differs, HostError if the disk refuses.
+        """
         target = self.path / file.name
         with (
             report_unwritable(self.path, needed_bytes=file.path.stat().st_size),
@@ -78,7 +81,7 @@ class FolderTarget(PublishTarget):
                 fresh.rename(target)
 
     def stored_files(self) -> Iterator[StoredFile]:
-        """Yield the files in the folder, without those in folders below it."""
+        """Yield the files in the folder itself, and not its links: `existing_digests` counts those."""
         if not self.path.is_dir():
             return
         for path in sorted(self.path.iterdir()):

@@ -50,7 +50,11 @@ def github_token(environ: Mapping[str, str]) -> str:
 
 
 class GithubApi:
-    """A connection to a server of the API, with a token or anonymous."""
+    """A connection to a server of the API, with a token or anonymous.
+
+    The token goes with each request, also to a whole URL that GitHub named. requests leaves it out
+    where a redirection leads to another host, such as that of the assets' contents.
+    """
 
     def __init__(self, url: str, token: str) -> None:
         def authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -112,11 +116,17 @@ class GithubApi:
             url = response.links.get("next", {}).get("url")
 
     def call(self, verb: str, path: str, fields: Mapping[str, Any] | None = None) -> Any:
-        """Return the JSON that answers a request."""
+        """Return the JSON that answers a request, None if the answer is empty.
+
+        Raises DeliveryError for a refusal, NetworkError for a failure that passes.
+        """
         return _parse_response(self.send(verb, path, json=fields), path)
 
     def delete(self, path: str) -> None:
-        """Delete what is at a path. Raises DeliveryError for a refusal, NetworkError."""
+        """Delete what is at a path, if it is still there.
+
+        Raises DeliveryError for a refusal, NetworkError.
+        """
         response = self.send("DELETE", path)
         # It is gone if an earlier try, or somebody else, has deleted it. GitHub also answers "not
         # found" if the token may not delete it.
@@ -127,7 +137,7 @@ class GithubApi:
         _parse_response(response, path)
 
     def content(self, path: str) -> Iterator[bytes]:
-        """Yield the content of an asset, in parts."""
+        """Yield the content of an asset, in parts. Raises DeliveryError and NetworkError."""
         headers = {"Accept": "application/octet-stream"}
         response = self.send("GET", path, headers=headers, stream=True)
         if not response.ok:
@@ -184,7 +194,7 @@ def _connection(url: str) -> Iterator[None]:
 
 
 def _judge(error: Exception) -> PassingFailure | None:
-    """Return how a failure of a request may pass."""
+    """Return how a failure of a request may pass; None if it will not."""
     if isinstance(error, requests.HTTPError):
         return _judge_response(error.response)
     return retries.judge_error(error)
@@ -284,7 +294,8 @@ class GithubReleases(PublishTarget):
     def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the releases' assets that have the names of these files.
 
-        An asset that arrived only in part does not count: `upload` replaces it.
+        An asset that arrived only in part does not count: `upload` replaces it. Raises DeliveryError
+        if a release would have more than MAX_ASSETS files, or for a refusal, NetworkError.
         """
         names_by_tag: dict[str, set[str]] = {}
         for file in files:

@@ -215,7 +215,10 @@ def _hash_files(top: Path, files: list[tuple[bytes, os.stat_result]]) -> Iterato
 
 
 def _hash_file(top: Path, path: bytes, status: os.stat_result) -> tuple[int, str]:
-    """Return the mode and id of one file, as git would write them into a tree."""
+    """Return the mode and id of one file, as git would write them into a tree.
+
+    What git would not take, such as a pipe, has the id "none", which no commit has.
+    """
     full_path = os.path.join(top, os.fsdecode(path))  # noqa: PTH118
     if stat.S_ISLNK(status.st_mode):
         target = os.fsencode(os.readlink(full_path))  # noqa: PTH115

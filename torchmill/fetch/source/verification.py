@@ -205,7 +205,10 @@ def refuse_changes(record: FetchRecord) -> TreeFingerprint:
 
 
 def refuse_uncommitted(tree: Path) -> None:
-    """Raise SourceError, with the names of the files, if a git tree has uncommitted changes."""
+    """Raise SourceError, with the names of the files, if a git tree has uncommitted changes.
+
+    A tree without a git folder is not refused.
+    """
     if git_folder(tree) is None:
         return  # moved_clause reports it
     names = uncommitted_changes(tree)
@@ -218,9 +221,10 @@ def refuse_uncommitted(tree: Path) -> None:
 
 
 def refuse_unrecorded(slot: SourceDir) -> None:
-    """Raise SourceError if a slot has a tree without a record that may hold somebody's work.
+    """Raise SourceError if the tree of a slot that has no record may hold somebody's work.
 
-    That is a tree without git, or with uncommitted changes.
+    That is a tree without git, or with uncommitted changes. The record is not looked for here: the
+    caller has found none that can be read.
     """
     if not slot.tree.exists():
         return
