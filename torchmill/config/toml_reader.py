@@ -114,7 +114,7 @@ class TomlTable:
         return self.take(key, str, "a string", default) or ""
 
     def optional(self, key: str) -> str | None:
-        """Take a string that may be absent."""
+        """Take a string that may be absent; None then, and for an empty or a wrong one."""
         return self.text(key, "") or None
 
     def version(self, key: str) -> str:
@@ -125,7 +125,7 @@ class TomlTable:
         return text
 
     def date(self, key: str) -> str | None:
-        """Take a date that may be absent."""
+        """Take a date that may be absent; None then, and, after a problem, for a wrong one."""
         text = self.optional(key)
         if text is None:
             return None
@@ -155,7 +155,7 @@ class TomlTable:
         return TomlTable(self.place, {key: value}, self.problems)
 
     def commit(self, key: str) -> str | None:
-        """Take a commit that may be absent."""
+        """Take a commit that may be absent; None then, and, after a problem, for a wrong one."""
         text = self.optional(key)
         if text and not COMMIT.fullmatch(text):
             self.note_problem(
@@ -183,8 +183,8 @@ class TomlTable:
     def template(self, key: str, names: Collection[str], default: str | None = None) -> str:
         """Take a string in which each of `names` in braces stands for a value.
 
-        Other braces are a problem. So are formats, "{version:>5}", and attributes, "{version.x}":
-        facts may come from anybody, and str.format would evaluate them.
+        Other braces are a problem, and "" is returned. So are formats, "{version:>5}", and
+        attributes, "{version.x}": facts may come from anybody, and str.format would evaluate them.
         """
         text = self.text(key, default)
         if _is_template(text, names):
@@ -248,7 +248,7 @@ class TomlTable:
         return None
 
     def positive(self, key: str) -> int | None:
-        """Take a whole number from 1."""
+        """Take a whole number from 1; None for any other."""
         return self.count(key, least=1)
 
     def counts(self, key: str) -> tuple[int, ...]:
@@ -484,7 +484,10 @@ def field_readers(kind: Any) -> tuple[FieldReader, ...]:
 
 
 def _field_reader(field: Field[Any], module: Mapping[str, Any]) -> FieldReader | None:
-    """Return how a field is read; `module` has the names of its annotation."""
+    """Return how a field is read; `module` has the names of its annotation.
+
+    None if only the caller can read it: its annotation is none of those that are known.
+    """
     name = field.name
     annotation = str(field.type)
     has_default = field.default is not MISSING or field.default_factory is not MISSING

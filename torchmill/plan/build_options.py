@@ -62,14 +62,17 @@ class Options:
 
     @property
     def torch_wheel(self) -> Path | None:
-        """Return the wheel that `torch` names, if it names one."""
+        """Return the wheel that `torch` names; None if it names something else, or nothing."""
         if self.torch and self.torch.endswith(".whl"):
             return Path(self.torch)
         return None
 
     @property
     def torch_folder(self) -> Path | None:
-        """Return the environment or folder of packages that `torch` names, if it names one."""
+        """Return the environment or folder of packages that `torch` names.
+
+        None if it names a wheel or PyPI, or nothing.
+        """
         if self.torch is None or self.torch == PYPI or self.torch_wheel:
             return None
         return Path(self.torch)

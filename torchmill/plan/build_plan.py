@@ -211,7 +211,11 @@ def _processor_rule(processor: Processor) -> Rule:
 
 def _variables_of(rules: Iterable[Rule]) -> set[str]:
     """Return the names of the variables that rules set or append to."""
-    return {name for rule in rules for name in (*rule.set, *rule.append)}
+    names: set[str] = set()
+    for rule in rules:
+        names.update(rule.set)
+        names.update(rule.append)
+    return names
 
 
 def _missed_parts(

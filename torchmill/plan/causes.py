@@ -316,7 +316,7 @@ class _Catalogue:
         self._index = PatternIndex([pattern for _, pattern in self._patterns])
 
     def find_cause(self, text: str, below: int) -> _NamedCause | None:
-        """Return the first cause that a text shows, if its rank is below a number."""
+        """Return the first cause that a text shows, if its rank is below a number; None else."""
         for number in self._index.candidates(text):
             cause, pattern = self._patterns[number]
             # Patterns are in the order of ranks: no later one is better.
@@ -339,7 +339,7 @@ def _index_catalogue(causes: tuple[FailureCause, ...]) -> _Catalogue:
 def _match_cause(
     causes: Sequence[FailureCause], run: Sequence[LogLine], budget: _DiagnosisBudget
 ) -> DiagnosedCause | None:
-    """Return the cause that the lines of a run show best."""
+    """Return the cause that the lines of a run show best; None if they show none of `causes`."""
     catalogue = _index_catalogue(tuple(causes))
     suspects = _suspect_lines(run)
     head = suspects[:_MOST_LINES]
@@ -376,7 +376,10 @@ def _find_best(
     budget: _DiagnosisBudget,
     share: float = 1.0,
 ) -> _CauseInLine | None:
-    """Return the cause of the best rank below a number, and the first line that shows it."""
+    """Return the cause of the best rank below a number, and the first line that shows it.
+
+    Of the budget's time, `share` may be spent. None if no line shows such a cause.
+    """
     best: _CauseInLine | None = None
     for line in lines:
         if below == 0 or not budget.allows(line, share):

@@ -98,7 +98,7 @@ def named_cells(facts: Facts, name: str, native: str, release: Release | None) -
     """Return the cells that a name or a pattern stands for.
 
     `native` is the arch of this machine, which names leave out. `release` is as for `choose_cells`,
-    and so are the errors.
+    which raises the same errors: UnknownReleaseError also for a pattern that no name matches.
     """
     if not is_pattern(name):
         return [cell_lookup.find_cell(facts, cell_lookup.usual_spelling(name), native, release)]

@@ -217,7 +217,8 @@ def _libraries_in_rules(constraints: CellConstraints, condition: str) -> list[st
     """Return the libraries that a cell's rules name in a condition, "kept" or "lacking", sorted.
 
     Only rules for the cell's release, Python, toolkit and machine count. Their other conditions are
-    not tested: they depend on the libraries, which are yet to be chosen.
+    not tested: they depend on the libraries, which are yet to be chosen. A cell without CUDA has no
+    such libraries.
     """
     cell = constraints.cell
     if cell.build.cuda is None:

@@ -173,7 +173,7 @@ def cell_with_toolkit(cell: Cell, cuda: str | None) -> Cell:
 def cuda_placeholders(plan: Plan, host: Host) -> dict[str, str]:
     """Return the folders for ${cuda_home}, ${cudnn_home} and so on in a plan's commands.
 
-    Folders that the host does not have are left out.
+    Folders that the host does not have are left out; a build without CUDA has none.
     """
     if plan.cuda.toolkit is None:
         return {}

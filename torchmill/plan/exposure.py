@@ -110,7 +110,9 @@ def _assess_vulnerability(
         reason = f"the build is without it: {vulnerability.switch} is off"
         return Exposure(vulnerability, "not affected", reason)
     if fixes:
-        patches = [f"{vulnerability.package}/{patch}" for rule in fixes for patch in rule.patches]
+        patches: list[str] = []
+        for rule in fixes:
+            patches.extend(f"{vulnerability.package}/{patch}" for patch in rule.patches)
         # All of them are needed, so the fix is as new as the newest proof.
         days = [rule.proven for rule in fixes if rule.proven]
         if len(days) < len(fixes):

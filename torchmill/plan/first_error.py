@@ -70,7 +70,7 @@ def _failed_step(lines: Sequence[LogLine]) -> BuildFailure | None:
     """Return the first error within the blocks of the steps that failed.
 
     If no block has an error of a known form, the last line of the first block is the message, and
-    the step's target stands in place of a file.
+    the step's target stands in place of a file. None if no step failed.
     """
     first_block: list[LogLine] = []
     for block in _failed_blocks(lines):
@@ -109,8 +109,8 @@ def _failed_blocks(lines: Iterable[LogLine]) -> Iterator[list[LogLine]]:
 def _error_of_any_tool(lines: Sequence[LogLine]) -> BuildFailure | None:
     """Return the first error of the first kind of tool that has one.
 
-    Compilers go before linkers, and what names its place before what does not: a driver repeats
-    what a compiler reported.
+    Compilers go before linkers, and errors with a place before those without: a driver repeats the
+    error that a compiler reported. None if no tool has one.
     """
     return (
         _first_match("compiler", "compiler", lines)
@@ -125,7 +125,7 @@ def _first_match(kind: Kind, tool: str, lines: Sequence[LogLine]) -> BuildFailur
     """Return the failure in the first line that a pattern of a tool matches.
 
     `tool` is a key of the patterns, and `kind` the failure's kind. A pattern that comes earlier in
-    the list of the tool goes first, even if its line comes later in the log.
+    the list of the tool goes first, even if its line comes later in the log. None without a match.
     """
     for literals, pattern in _PATTERNS[tool]:
         for line in lines:
@@ -147,7 +147,10 @@ def _first_match(kind: Kind, tool: str, lines: Sequence[LogLine]) -> BuildFailur
 
 
 def _last_exception(lines: Sequence[LogLine]) -> BuildFailure | None:
-    """Return the last exception of Python that does not merely report another program's end."""
+    """Return the last exception of Python that does not merely report another program's end.
+
+    None if there is none.
+    """
     failure: BuildFailure | None = None
     frame: re.Match[str] | None = None
     for number, text in lines:

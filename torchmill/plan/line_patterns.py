@@ -101,7 +101,7 @@ class LinePattern:
         return alternatives
 
     def search(self, text: str) -> re.Match[str] | None:
-        """Return a match in a text of at most LONGEST_TEXT characters.
+        """Return a match in a text of at most LONGEST_TEXT characters; None if there is none.
 
         For a pattern of several pieces it is that of the last.
         """
@@ -171,7 +171,7 @@ def _grams(text: str) -> set[str]:
 
 
 def _search_pieces(pieces: Iterable[Piece], text: str) -> re.Match[str] | None:
-    """Return the match of the last of some pieces that stand one behind the other.
+    """Return the match of the last of some pieces that stand one behind the other; None without.
 
     It is enough to search behind the first match of each: a piece that is not behind the first is
     behind no later match.

@@ -86,7 +86,10 @@ def refuses_capability(facts: Facts, cell: Cell, toolkit: Toolkit, gpu: Capabili
 
 
 def _toolkit_of_build(facts: Facts, cell: Cell, options: Options) -> Toolkit | None:
-    """Return the toolkit that compiles a cell: the one that `--toolkit` names, or its own."""
+    """Return the toolkit that compiles a cell: the one that `--toolkit` names, or its own.
+
+    None for a build without CUDA, or if the facts do not have the cell's own.
+    """
     if cell.build.cuda is None:
         return None
     if options.toolkit:

@@ -1,8 +1,9 @@
 """The options of sessions (after `--`) and of tasks that plan a build: parse and check their words.
 
 Paths stay as the user wrote them: `cell/option_files.py` looks at what they name.
-`prog` is throughout the command that messages name: "nox -s wheel-3.10-cpu --", "invoke plan".
-Every refusal is a ConfigError.
+`prog` is throughout the command that messages name: "nox -s wheel-3.10-cpu --", "invoke plan". The
+text of an option is None if it is not given, and so is then its value. Every refusal is a
+ConfigError.
 """
 
 import argparse

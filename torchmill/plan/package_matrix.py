@@ -137,6 +137,6 @@ def _torch_cell(
 
 
 def newest_pure_wheel(facts: Facts, package: Package) -> RecordedWheel | None:
-    """Return the newest recorded wheel without compiled code, if any: it is for any torch."""
+    """Return the newest recorded wheel without compiled code, which is for any torch; None if none."""
     wheels = [wheel for wheel in recorded_wheels(facts, package.name) if wheel.is_pure]
     return max(wheels, key=lambda wheel: wheel.version, default=None)

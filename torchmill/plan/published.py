@@ -296,7 +296,8 @@ def newest_for_gpus(facts: Facts, releases: Sequence[Release], host: Host) -> Pu
     """Return the newest wheel for a host of which only the GPUs are known.
 
     It is chosen as by `newest_published`, but the processor is taken to have every feature that a
-    wheel needs. The features that the wheel in fact needs become its first remark.
+    wheel needs. The features that the wheel in fact needs become its first remark. None if no wheel
+    may fit.
     """
     flags: dict[str, None] = {}  # an ordered set
     for need in facts.official.processor_needs:

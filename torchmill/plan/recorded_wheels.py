@@ -84,9 +84,11 @@ class RecordedWheel:
 
 def expand_braces(pattern: str) -> Iterator[str]:
     """Yield the texts that a pattern stands for: "a-{b,c}" for "a-b" and "a-c"."""
-    parts = _BRACES.split(pattern)
-    # Every second part is the inside of braces; the others have no alternatives.
-    alternatives = [part.split(",") if number % 2 else [part] for number, part in enumerate(parts)]
+    alternatives: list[list[str]] = []
+    for number, part in enumerate(_BRACES.split(pattern)):
+        # Every second part is the inside of braces; the others have no alternatives.
+        is_in_braces = number % 2 == 1
+        alternatives.append(part.split(",") if is_in_braces else [part])
     for choice in product(*alternatives):
         yield "".join(choice)
 

@@ -121,7 +121,10 @@ def _describe_missing(facts: Facts, plan: Plan, host: Host, command: str) -> str
 
 
 def _cuda_requests(plan: Plan) -> list[ToolkitRequest]:
-    """Return the requests for the toolkit and libraries of a plan, in the order of `_cuda_places`."""
+    """Return the requests for the toolkit and libraries of a plan, in the order of `_cuda_places`.
+
+    There is none for a build without CUDA.
+    """
     toolkit = plan.cuda.toolkit
     if toolkit is None:
         return []
@@ -235,7 +238,8 @@ def _requirement_lines(plan: Plan) -> list[str]:
 def _local_torch(plan: Plan) -> str | None:
     """Return the requirement on a torch with a local version, such as "torch==1.8.0+cu102".
 
-    PyPI does not have it, because it takes no local versions. pip finds its wheel in dist/.
+    PyPI does not have it, because it takes no local versions. pip finds its wheel in dist/. None if
+    the build requires no such torch.
     https://packaging.python.org/en/latest/specifications/version-specifiers/
     """
     torch = plan.wheel.torch
@@ -267,7 +271,8 @@ def _download_command(plan: Plan) -> str:
 def _cuda_places(plan: Plan, host: Host) -> dict[str, str]:
     """Return the toolkit and libraries of a plan, and where a host has each; "" if it is missing.
 
-    A toolkit that was completed has its origin in brackets: "/opt/cuda, completed with cuFFT".
+    Behind the folder of a toolkit that was completed, its original and the added package stand in
+    brackets: "(/opt/cuda, completed with PACKAGE 1.0)". {} for a build without CUDA.
     """
     toolkit = plan.cuda.toolkit
     if toolkit is None:

@@ -291,7 +291,7 @@ def processor_clause(facts: Facts, release: Release, arch: str) -> str:
 
 
 def _missing_flags(needs: Iterable[ProcessorNeed], host: Host) -> dict[str, None]:
-    """Return the needed flags that a host's processor is not known to have, in order."""
+    """Return the needed flags that a host's processor is not known to have, as an ordered set."""
     missing: dict[str, None] = {}  # an ordered set
     for need in needs:
         missing |= dict.fromkeys(

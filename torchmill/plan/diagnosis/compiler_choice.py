@@ -49,9 +49,11 @@ def fitting_majors(facts: Facts, toolkit: Toolkit | None, torch: str | None) -> 
     """
     bounds = [toolkit.gcc] if toolkit else []
     bounds += torch_gcc_bounds(facts, torch, toolkit.version if toolkit else None)
-    return [
-        major for major in reversed(MAJORS) if all(takes_major(bound, major) for bound in bounds)
-    ]
+    majors: list[int] = []
+    for major in reversed(MAJORS):
+        if all(takes_major(bound, major) for bound in bounds):
+            majors.append(major)
+    return majors
 
 
 def widely_taken_majors(facts: Facts) -> list[int]:

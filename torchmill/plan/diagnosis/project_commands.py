@@ -96,7 +96,8 @@ def project_facts(_facts: Facts, situation: Situation) -> Iterator[Fact]:
 def _named_project(situation: Situation) -> Fact | None:
     """Return the fact that names the project: its compiled part, the cause's name, or a traceback.
 
-    The latter two count only for known projects, because most names are no project's.
+    The latter two count only for known projects, because most names are no project's. None if the
+    log names none.
     """
     project = situation.facts.get("project")
     if project is not None and find_project(project.value) is not None:

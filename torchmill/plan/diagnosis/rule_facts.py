@@ -21,6 +21,7 @@ from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import cuda_label, is_version, is_within
 from torchmill.plan.arch_toolkits import format_toolkit_range, toolkits_with_target
 from torchmill.plan.diagnosis.compiler_choice import (
+    MAJORS,
     choose_gcc,
     fitting_majors,
     parse_distribution,
@@ -105,7 +106,7 @@ def torch_release(facts: Facts, torch: str | None) -> Release | None:
 
 
 def _toolkit(facts: Facts, version: str | None) -> Toolkit | None:
-    """Return the toolkit of a version that a log names, "11.8" or "11.8.89"."""
+    """Return the toolkit of a version that a log names, "11.8" or "11.8.89"; None if unknown."""
     if version is None:
         return None
     return facts.toolkit(".".join(version.split(".")[:2]))
@@ -186,7 +187,10 @@ def _gpu_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
 
 
 def _newest_torch_for(facts: Facts, capability: str) -> tuple[Release, str] | None:
-    """Return the newest release whose official wheels have code for a GPU, and their CUDA."""
+    """Return the newest release whose official wheels have code for a GPU, and their CUDA.
+
+    None if no such release is recorded.
+    """
     gpu = facts.capability(capability)
     if gpu is None:
         return None
@@ -542,8 +546,10 @@ def _bounds_fit(version: str, bounds: Iterable[SpecifierSet]) -> str:
         return "fits"
     if all(is_within(bound, text) for bound in specifiers):
         return "fits"
-    is_too_new = any(takes_major(bound, older) for bound in specifiers for older in range(4, major))
-    return "too new" if is_too_new else "too old"
+    for older_major in range(MAJORS.start, major):
+        if any(takes_major(bound, older_major) for bound in specifiers):
+            return "too new"
+    return "too old"
 
 
 def _family_facts(situation: Situation) -> Iterator[Fact]:
@@ -674,7 +680,10 @@ def _edit_facts(situation: Situation) -> Iterator[Fact]:
 
 
 def distribution_nvcc(situation: Situation) -> Fact | None:
-    """Return the toolkit of the distribution's own nvcc, where the log shows that this one runs."""
+    """Return the toolkit of the distribution's own nvcc, if the log shows that this one runs.
+
+    None if it does not, or if the version that the distribution has is not recorded.
+    """
     path = situation.value("nvcc_path")
     distribution = parse_distribution(situation.value("distribution"))
     if path != _DISTRIBUTION_NVCC or distribution is None:

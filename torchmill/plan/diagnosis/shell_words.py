@@ -137,12 +137,12 @@ def _rewrite_step(
         return remove(removed["names"])
     export = _EXPORT.match(step)
     prefixed = _ASSIGNMENTS.match(step)
-    variables = export["variables"] if export else prefixed["variables"] if prefixed else ""
-    if not variables:
+    assignments = export or prefixed
+    if not assignments:
         return step
     parts = [
         assign(match["name"], match["value"].strip("'"))
-        for match in _ASSIGNMENT.finditer(variables)
+        for match in _ASSIGNMENT.finditer(assignments["variables"])
     ]
     if prefixed and not export:
         parts.append(prefixed["rest"])

@@ -138,8 +138,11 @@ def _release_with_cuda(
             serving.append((release, cudas))
     if situation.value("driver_cuda") is None and situation.value("gpu_capability"):
         # Many drivers do not run the newest major version of CUDA yet.
-        majors = [Version(cuda).major for release in releases for cuda in release.cuda.official]
-        serving = _before_major(serving, max(majors)) or serving
+        official: set[str] = set()
+        for release in releases:
+            official.update(release.cuda.official)
+        newest = max(Version(cuda).major for cuda in official)
+        serving = _before_major(serving, newest) or serving
     for release, cudas in serving:
         torch_cuda = situation.value("torch_cuda")
         if torch_cuda in cudas:

@@ -197,7 +197,7 @@ def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
 
 
 def missing_parts(facts: Facts, host: Host, version: str) -> Sequence[ToolkitPart]:
-    """Return the parts that a host's toolkit is known to lack."""
+    """Return the parts that a host's toolkit is known to lack; none of a toolkit that it lacks."""
     if version not in host.toolkits.homes:
         return []
     names = host.toolkits.lacking_parts.get(version, "").split(", ")

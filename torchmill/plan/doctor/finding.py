@@ -78,8 +78,8 @@ class Finding:
     def as_data(self) -> dict[str, object]:
         """Return the finding as JSON-ready data; the key of its state is "found"."""
         # Programs rely on the keys, whatever the fields of a finding are called.
-        data = asdict(self)
-        return {"found" if name == "state" else name: value for name, value in data.items()}
+        keys = {"state": "found"}
+        return {keys.get(name, name): value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,10 @@ class CheckContext:
         return self.plan.variables.get(switch, "").upper() in SWITCHED_OFF
 
     def requirement(self, prefix: str) -> str | None:
-        """Return the first Python requirement of the build whose project's name has a prefix."""
+        """Return the first Python requirement of the build whose project's name has a prefix.
+
+        None if it has none.
+        """
         for line in (*self.plan.tree.kit, *self.plan.requirements):
             if line.endswith(".whl"):
                 continue  # the path of a wheel

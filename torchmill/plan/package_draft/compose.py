@@ -91,7 +91,9 @@ def refuse_without_run(source: ReadSource) -> None:
     """
     if is_rocm_alone(source.texts):
         raise _rocm_error(source)
-    texts, script, metadata = source.texts, source.script, source.metadata
+    texts = source.texts
+    script = source.script
+    metadata = source.metadata
     if metadata.problem or script.problem:
         return
     if drafts_can_run(source):
@@ -149,7 +151,10 @@ def _refuse_absent_sources(source: ReadSource, runs: Sequence[SetupRun]) -> None
     Some archives of PyPI were made without the files of C++ and CUDA.
     """
     absent = absent_sources(source.texts, runs)
-    compiled = {name for run in runs for item in run.extensions for name in item.sources}
+    compiled: set[str] = set()
+    for run in runs:
+        for extension in run.extensions:
+            compiled.update(extension.sources)
     if absent and len(absent) == len(compiled):
         raise SourceError(
             f"{source.archive.origin} lacks what its setup.py compiles, such as {absent[0]}: nothing "
@@ -229,8 +234,9 @@ def compose_draft(
     draft_name, version = _name_and_version(source, runs, name)
     chosen = [item for item in (chosen_cuda, chosen_cpu) if item is not None]
     extensions = chosen[0][1].extensions if chosen else ()
-    by_build = [{extension.name for extension in run.extensions} for _, run in chosen]
-    everywhere = set.intersection(*by_build) if by_build else set()
+    everywhere = {extension.name for extension in extensions}  # libraries that each build has
+    for _, run in chosen:
+        everywhere &= {extension.name for extension in run.extensions}
     import_name = drafts.import_name_of(
         draft_name, [run for _, run in chosen] or runs, source.texts
     )
@@ -317,10 +323,14 @@ def _doubts(source: ReadSource, dry_runs: DryRuns, chosen: TriedScenarios) -> It
 
 def _calls_cmake(source: ReadSource, runs: Sequence[SetupRun]) -> bool:
     """Tell whether a setup.py runs CMake: it says so, or leaves libraries open beside CMake's files."""
-    leaves_open = any(item.is_left_open for run in runs for item in run.extensions)
-    return source.script.calls_cmake is not None or (
-        leaves_open and bool(source.texts.with_suffix("CMakeLists.txt"))
-    )
+    if source.script.calls_cmake is not None:
+        return True
+    if not source.texts.with_suffix("CMakeLists.txt"):
+        return False
+    for run in runs:
+        if any(extension.is_left_open for extension in run.extensions):
+            return True
+    return False
 
 
 def _kind_of(metadata: Metadata) -> str:

@@ -255,7 +255,11 @@ def jobs_settings(runs: Iterable[SetupRun], script: SetupScript) -> dict[str, tu
 def force_build_settings(
     script: SetupScript, runs: Iterable[SetupRun]
 ) -> dict[str, tuple[str, str]]:
-    """Return the variable that lets a setup.py compile which would else download a wheel."""
+    """Return the variable that lets a setup.py compile which would else download a wheel.
+
+    It comes with its value and the reason; {} if the setup.py downloads nothing or asks for no such
+    variable.
+    """
     if not script.downloads:
         return {}
     variables = {variable.name: variable for variable in script.variables}

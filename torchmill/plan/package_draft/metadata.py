@@ -120,7 +120,7 @@ def _table(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _backend(texts: SourceTexts, project: Mapping[str, Any]) -> Value | None:
-    """Return the build backend that pyproject.toml names."""
+    """Return the build backend that pyproject.toml names; None if it names none."""
     backend = _table(project, "build-system").get("build-backend")
     if not isinstance(backend, str):
         return None
@@ -130,6 +130,7 @@ def _backend(texts: SourceTexts, project: Mapping[str, Any]) -> Value | None:
 def _backend_path(texts: SourceTexts, project: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the folders of a backend that is a file of the source, which has a setup.py as well.
 
+    () for any other source.
     https://peps.python.org/pep-0517/#in-tree-build-backends
     """
     folders = _table(project, "build-system").get("backend-path")
@@ -139,7 +140,7 @@ def _backend_path(texts: SourceTexts, project: Mapping[str, Any]) -> tuple[str, 
 
 
 def _build_requires(texts: SourceTexts, project: Mapping[str, Any]) -> tuple[Value, ...]:
-    """Return the requirements of [build-system]."""
+    """Return the requirements of [build-system]; () if they are no list."""
     requires = _table(project, "build-system").get("requires")
     if not isinstance(requires, list):
         return ()

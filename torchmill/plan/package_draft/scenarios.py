@@ -22,6 +22,7 @@ _NO_SWITCH = re.compile(
     r"|.*ARCH(S|ES|_LIST)?|.*JOBS|.*THREADS|.*WORKERS|.*VERSION(_\w+)?|.*SUFFIX|CONDA_\w+|LD_\w+"
     r"|GITHUB_\w+|CI|VIRTUAL_ENV|CUDA_VISIBLE_DEVICES|.*DEBUG\w*|.*PROFILE\w*|SLURM_\w+"
 )
+_TELLING_NAME = re.compile("CUDA|CPU|BUILD|FORCE|GPU")
 # The opposite of a default, in the spelling of the default.
 _OPPOSITES = {
     "0": "1",
@@ -81,7 +82,7 @@ def switch_candidates(*runs: SetupRun) -> list[dict[str, str]]:
         if value is not None:
             candidates.append({name: value})
     # Those whose name speaks of CUDA or of a build first, if there are too many to try.
-    candidates.sort(key=lambda candidate: not re.search("CUDA|CPU|BUILD|FORCE|GPU", str(candidate)))
+    candidates.sort(key=lambda candidate: not _TELLING_NAME.search(str(candidate)))
     return candidates[:_MOST_SWITCHES]
 
 

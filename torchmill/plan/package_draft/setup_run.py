@@ -17,6 +17,7 @@ from torchmill.plan.package_draft.source_texts import CUDA_SUFFIX, Place
 
 _CAPABILITY = re.compile(r"(?:compute|sm)_(\d+)[a-z]?")
 _STANDARD = re.compile(r"-{1,2}std[= ]?=?(?:c|gnu)\+\+(\w+)")
+_THIS_PROCESSOR = re.compile(r"-m(?:arch|cpu)=native")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,10 @@ class Extension:
     @property
     def names_this_processor(self) -> bool:
         """Tell whether it is compiled for the processor of the machine that compiles it."""
-        flags = [flag for flags in self.flags.values() for flag in flags]
-        return any(word in flag for flag in flags for word in ("-march=native", "-mcpu=native"))
+        for flags in self.flags.values():
+            if any(_THIS_PROCESSOR.search(flag) for flag in flags):
+                return True
+        return False
 
     @property
     def standards(self) -> tuple[str, ...]:
