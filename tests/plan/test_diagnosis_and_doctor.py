@@ -110,3 +110,19 @@ def test_the_doctor_foresees_what_the_diagnosis_explains(name: str) -> None:
     assert match.cause.name == name
     assert subject in failing_subjects(machine, "wheel-3.10-cu118", "v2.4.1")
     assert subject not in failing_subjects(WITH_GCC, "wheel-3.10-cu118", "v2.4.1")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "digits", "target"),
+    [
+        ("11.1", "89", "8.6"),
+        ("11.8", "120", None),  # it makes no code for 12.x
+        ("12.9", "88", None),  # a board's GPU runs no code for another
+        ("11.1", "87", None),
+    ],
+)
+def test_code_for_an_older_gpu_is_offered_only_to_cards(
+    cuda: str, digits: str, target: str | None
+) -> None:
+    situation = add_rule_facts(FACTS, make_situation([Fact("cuda", cuda, "log", 1)]), digits)
+    assert situation.value("older_target") == target

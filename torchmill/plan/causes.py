@@ -150,7 +150,7 @@ def diagnose(
 
     A cause with candidates is judged by the facts of the log, the `machine_facts`, and
     what the `rules` say about them; without `rules`, only by the first two. `read_machine` returns
-    what this machine says about a log that names some paths and shows some facts.
+    the facts of this machine, if the paths and the facts of the log show that it wrote the log.
 
     `clock` returns the processor time in seconds, of which no more than some are spent; without it,
     the whole log is searched. Raises ConfigError for a pattern that is not a regular expression.

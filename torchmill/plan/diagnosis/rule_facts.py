@@ -10,13 +10,14 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from torchmill.config import distributions
+from torchmill.config.arch_list import ArchTarget, is_plain_target
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Gpu
 from torchmill.config.gpu_names import gpu_capability
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import paired_release
 from torchmill.config.rule import Rule
-from torchmill.config.served_gpus import unserved_capabilities
+from torchmill.config.served_gpus import code_runs, unserved_capabilities
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import cuda_label, is_version, is_within
 from torchmill.plan.arch_toolkits import format_toolkit_range, toolkits_with_target
@@ -44,8 +45,7 @@ from torchmill.plan.drivers import is_known_older
 _TORCH = "torch"
 _DISTRIBUTION_NVCC = "/usr/bin/nvcc"  # of the distribution's own package
 _PARTNERS = ("torchvision", "torchaudio")
-# Of the GPUs of boards (Jetson and Drive), whose code other GPUs do not run, nor they that of others.
-_BOARD_TARGETS = frozenset({"3.2", "5.3", "6.2", "7.2", "8.7", "10.1", "11.0"})
+
 # The C libraries that conda-forge has a sysroot of: https://anaconda.org/conda-forge/sysroot_linux-64/files
 _CONDA_SYSROOTS = ("2.17", "2.28", "2.34", "2.39")
 # What compilers called a standard before it was published -> the name that it got.
@@ -113,7 +113,7 @@ def _toolkit(facts: Facts, version: str | None) -> Toolkit | None:
 
 
 def _torch_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
-    """Yield what a version of torch means: its plain form, its wheels, and its partners."""
+    """Yield what a version of torch means: its plain form, its wheels, Triton and its partners."""
     torch = situation.value("torch")
     version = _plain_version(torch)
     if version:
@@ -320,7 +320,7 @@ def _capability_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
             yield _computed(situation, f"{name}_last_toolkit", serving[-1].version, basis)
         if name == "named":
             yield from _fit_of_torch(facts, situation, capability)
-            yield from _older_target(situation, toolkit, capability)
+            yield from _older_target(facts, situation, toolkit, capability)
         if toolkit is not None:
             fit = _capability_fit(facts, toolkit, capability)
         else:
@@ -346,20 +346,20 @@ def _fit_of_torch(facts: Facts, situation: Situation, capability: str) -> Iterat
         yield _computed(situation, "toolkit_for_named", chosen.version, "torch_cuda")
 
 
-def _older_target(situation: Situation, toolkit: Toolkit | None, capability: str) -> Iterator[Fact]:
+def _older_target(
+    facts: Facts, situation: Situation, toolkit: Toolkit | None, capability: str
+) -> Iterator[Fact]:
     """Yield the newest target of a toolkit whose code runs on a newer GPU of the same major number.
 
-    That holds for GPUs beside processors only, not for those of boards.
-    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
+    Also its digits, as nvcc writes them. Code for another target does not run on boards.
     """
-    if toolkit is None or capability in _BOARD_TARGETS:
+    gpu = facts.capability(capability)
+    if toolkit is None or gpu is None:
         return
-    wanted = Version(capability)
     older: list[str] = []
     for target in toolkit.capabilities:
-        if not target[-1].isdigit() or target in _BOARD_TARGETS:
-            continue
-        if Version(target).major == wanted.major and Version(target) < wanted:
+        is_other = is_plain_target(target) and target != capability
+        if is_other and code_runs(facts, ArchTarget(target), gpu):
             older.append(target)
     if older:
         yield _computed(situation, "older_target", older[-1], "cuda")

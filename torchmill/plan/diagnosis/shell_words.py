@@ -61,7 +61,10 @@ def _for_installer(command: str, installer: str) -> str:
 
 
 def _without_session(command: str) -> str:
-    """Return what is said to a session of torchmill as variables for a build of another tool."""
+    """Return a cure for a session of torchmill as one for a build by other tools.
+
+    Options of the session become variables. Other commands stay as they are.
+    """
     if command == "invoke fetch --tag TAG":
         return _SUBMODULES
     option = _SET_OPTION.match(command)

@@ -81,18 +81,21 @@ def interpreter_finding(host: Host, version: str) -> Finding:
         because = "extension modules include Python.h"
         finding = Finding(subject, state, needed, "failure", because=because)
         return with_cures(finding, _header_cures(host, version, path))
-    lacking = host.interpreters.lacking_modules.get(version, "")
-    if _VITAL_MODULES.intersection(lacking.split(", ")):
+    missing_modules = host.interpreters.lacking_modules.get(version, "")
+    if _VITAL_MODULES.intersection(missing_modules.split(", ")):
         because = (
             "pip needs _ssl and zlib, torch _ctypes: install the headers of OpenSSL, zlib and libffi "
             "before it is compiled again"
         )
-        finding = Finding(subject, f"{path}, without {lacking}", needed, "failure", because=because)
+        state = f"{path}, without {missing_modules}"
+        finding = Finding(subject, state, needed, "failure", because=because)
         return with_cures(finding, [python_cure(host, version, path)])
-    because = f"the shim {shim} does not run; torchmill uses the Python behind it" if shim else ""
-    if lacking:
-        because = f"it has no {lacking}, which some packages import"
-    return Finding(subject, path, needed, "ok", because=because)
+    clauses: list[str] = []
+    if shim:
+        clauses.append(f"the shim {shim} does not run; torchmill uses the Python behind it")
+    if missing_modules:
+        clauses.append(f"it has no {missing_modules}, which some packages import")
+    return Finding(subject, path, needed, "ok", because="; ".join(clauses))
 
 
 def _native_environment(name: str, version: str) -> str:

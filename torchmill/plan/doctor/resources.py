@@ -15,7 +15,7 @@ from torchmill.plan.job_count import OTHER_OPEN_FILES, PROCESSES_PER_COMPILER
 
 _MOVE = "set TORCHMILL_HOME to another disk"
 _NOTHING = CostRange(0, 0)
-_FEWER = "fewer compilers run at a time than there are cores"
+_FEWER_COMPILERS = "fewer compilers run at a time than there are cores"
 # What docker gives a container: https://docs.docker.com/reference/cli/docker/container/run/
 _SHARED_MEMORY_OF_DOCKER = 64 << 20
 
@@ -167,7 +167,7 @@ def check_limits(host: Host) -> Iterator[Finding]:
             str(files_needed),
             "warning",
             cure="ulimit -n 65536",
-            because=f"{_FEWER}, as ninja keeps a file open for each (`ulimit -n`); "
+            because=f"{_FEWER_COMPILERS}, as ninja keeps a file open for each (`ulimit -n`); "
             'other programs stop with "Too many open files"',
         )
     processes_needed = resources.cores * PROCESSES_PER_COMPILER
@@ -178,7 +178,8 @@ def check_limits(host: Host) -> Iterator[Finding]:
             str(processes_needed),
             "warning",
             cure="raise `ulimit -u`, or the container's `--pids-limit`",
-            because=f'{_FEWER}; other programs stop with "Resource temporarily unavailable"',
+            because=f"{_FEWER_COMPILERS}; other programs stop with "
+            '"Resource temporarily unavailable"',
         )
     if resources.largest_file is not None:
         yield Finding(
@@ -201,7 +202,10 @@ def check_limits(host: Host) -> Iterator[Finding]:
 
 
 def check_certificates(host: Host) -> Iterator[Finding]:
-    """Yield a finding for each place of certificates that is named and not there."""
+    """Yield a finding for each place of certificates that is missing.
+
+    A place that a variable names is cured by unsetting that: "SSL_CERT_FILE=/x".
+    """
     for place in host.platform.missing_certificates:
         variable = place.partition("=")[0]
         cure = "install the package ca-certificates"

@@ -37,7 +37,8 @@ def check_target_libraries(context: CheckContext) -> Iterator[Finding]:
 def check_loader_path(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding for each folder of LD_LIBRARY_PATH with libraries of which the wheel has others.
 
-    The toolkit of the build is no such folder. A build without CUDA loads none of its libraries.
+    The toolkit of the build is no such folder. For a build without CUDA, libraries of CUDA do not
+    count: its wheel loads none of them.
     """
     toolkits = context.host.toolkits
     home = toolkits.homes.get(context.plan.cuda.toolkit or "")
