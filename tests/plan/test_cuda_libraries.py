@@ -80,11 +80,11 @@ def choose_libraries(
     return cuda_libraries.choose_libraries(constraints, host, settings or {}, "")
 
 
-def has_library(place: str, version: str) -> Host:
+def host_with_library(place: str, version: str) -> Host:
     return change_host(LINUX, toolkits={"libraries": {place: version}})
 
 
-def has_provisioned(host: Host, *names: str) -> Host:
+def host_with_provisioned(host: Host, *names: str) -> Host:
     folders = {name: f"/k/{name}" for name in names}
     return change_host(host, toolkits={"provisioned": folders})
 
@@ -127,9 +127,9 @@ def test_another_of_the_same_major_version_replaces_one_that_nobody_offers(
 ) -> None:
     facts = with_libraries(small_facts, official={"11.8": OfficialCuda(cudnn="8.0.5.39")})
     assert choose_libraries(facts) == {"cudnn": "8.5.0.96"}, "the next of its major version"
-    newer = has_provisioned(LINUX, "cudnn-8.6.0.1-cu11", "cudnn-8.7.0.1-cu12", "gcc-11")
+    newer = host_with_provisioned(LINUX, "cudnn-8.6.0.1-cu11", "cudnn-8.7.0.1-cu12", "gcc-11")
     assert choose_libraries(facts, newer) == {"cudnn": "8.6.0.1"}
-    official = has_provisioned(LINUX, "cudnn-8.0.5.39-cu11")
+    official = host_with_provisioned(LINUX, "cudnn-8.0.5.39-cu11")
     assert choose_libraries(facts, official) == {"cudnn": "8.0.5.39"}
 
 
@@ -159,7 +159,7 @@ def test_it_is_the_next_one_which_still_knows_the_gpus_of_its_time(shipped: Fact
 def test_it_is_one_with_code_for_the_gpus_of_the_list(
     shipped: Facts, tag: str, identifier: str, arch_list: str, version: str
 ) -> None:
-    for host in (LINUX, has_provisioned(LINUX, "cudnn-9.17.1.4-cu12")):
+    for host in (LINUX, host_with_provisioned(LINUX, "cudnn-9.17.1.4-cu12")):
         assert choose_cudnn(shipped, identifier, tag, arch_list, host) == version
 
 
@@ -179,19 +179,23 @@ def test_nothing_is_taken_that_nobody_offers(small_facts: Facts) -> None:
 @pytest.mark.parametrize("place", ["cudnn", "cudnn@11.8"])
 def test_one_of_the_machine_that_fits_goes_first(small_facts: Facts, place: str) -> None:
     facts = with_libraries(small_facts)
-    assert "cudnn" not in choose_libraries(facts, has_library(place, "8.9.7"))
-    assert "cudnn" not in choose_libraries(facts, has_library(place, ""))
-    assert choose_libraries(facts, has_library(place, "9.1.0"))["cudnn"] == "8.5.0.96"
+    assert "cudnn" not in choose_libraries(facts, host_with_library(place, "8.9.7"))
+    assert "cudnn" not in choose_libraries(facts, host_with_library(place, ""))
+    assert choose_libraries(facts, host_with_library(place, "9.1.0"))["cudnn"] == "8.5.0.96"
 
 
 def test_one_of_another_toolkit_does_not_count(small_facts: Facts) -> None:
-    libraries = choose_libraries(with_libraries(small_facts), has_library("cudnn@12.4", "8.9.7"))
+    libraries = choose_libraries(
+        with_libraries(small_facts), host_with_library("cudnn@12.4", "8.9.7")
+    )
     assert libraries["cudnn"] == "8.5.0.96"
 
 
 def test_a_rule_decides_which_versions_fit(small_facts: Facts) -> None:
     rule = Rule("old", When(), "its headers changed", needs={"cudnn": SpecifierSet("<8.7")})
-    libraries = choose_libraries(with_libraries(small_facts, rule), has_library("cudnn", "8.9.7"))
+    libraries = choose_libraries(
+        with_libraries(small_facts, rule), host_with_library("cudnn", "8.9.7")
+    )
     assert libraries["cudnn"] == "8.5.0.96"
 
 
@@ -215,13 +219,13 @@ def test_a_shared_library_that_the_user_asks_for_is_provisioned(
 def test_lacking_libraries_are_known_of_a_complete_host_only(small_facts: Facts) -> None:
     constraints = constraints_of(with_libraries(small_facts))
 
-    def lacking(host: Host, settings: dict[str, str] | None = None) -> frozenset[str]:
+    def lacking_libraries_of(host: Host, settings: dict[str, str] | None = None) -> frozenset[str]:
         return cuda_libraries.lacking_libraries(constraints, host, settings or {})
 
-    assert lacking(LINUX) == {"magma"}
-    assert lacking(replace(LINUX, complete=False)) == frozenset()
-    assert lacking(has_library("magma", "2.6.1")) == frozenset()
-    assert lacking(LINUX, {"MAGMA_HOME": "/opt/magma"}) == frozenset()
+    assert lacking_libraries_of(LINUX) == {"magma"}
+    assert lacking_libraries_of(replace(LINUX, complete=False)) == frozenset()
+    assert lacking_libraries_of(host_with_library("magma", "2.6.1")) == frozenset()
+    assert lacking_libraries_of(LINUX, {"MAGMA_HOME": "/opt/magma"}) == frozenset()
 
 
 def test_a_wheel_requires_what_the_official_one_of_the_same_toolkit_does(
@@ -233,16 +237,20 @@ def test_a_wheel_requires_what_the_official_one_of_the_same_toolkit_does(
         "nvidia-cusparselt-cu11==0.4",
     )
 
-    def required(toolkit: str, **libraries: str) -> tuple[str, ...]:
+    def required_packages(toolkit: str, **libraries: str) -> tuple[str, ...]:
         official = {toolkit: OfficialCuda(cudnn="8.5.0.96", requires=requires)}
         constraints = constraints_of(with_libraries(small_facts, official=official))
         return cuda_libraries.required_nvidia_packages(constraints, libraries)
 
-    assert required("11.8", cudnn="8.5.0.96") == requires[:2]
-    assert required("11.8", cudnn="8.5.0.96", cusparselt="0.4") == requires
-    assert required("11.8", cudnn="8.9.5.29") == (), "it was compiled against another cuDNN"
-    assert required("11.8") == ()
-    assert required("11.7", cudnn="8.5.0.96") == (), "the official wheel has another toolkit"
+    assert required_packages("11.8", cudnn="8.5.0.96") == requires[:2]
+    assert required_packages("11.8", cudnn="8.5.0.96", cusparselt="0.4") == requires
+    assert required_packages("11.8", cudnn="8.9.5.29") == (), (
+        "it was compiled against another cuDNN"
+    )
+    assert required_packages("11.8") == ()
+    assert required_packages("11.7", cudnn="8.5.0.96") == (), (
+        "the official wheel has another toolkit"
+    )
 
 
 def test_the_shipped_rules_provision_libraries_for_torch_on_linux(shipped: Facts) -> None:
@@ -277,7 +285,7 @@ def plan_with_magma(
 ) -> Plan:
     """Return the plan of a build on a machine with some provisioned MAGMA."""
     options = Options(arch_list=arch_list, settings=settings or {})
-    equipped = has_provisioned(host, *names)
+    equipped = host_with_provisioned(host, *names)
     return plan_torch(shipped, "wheel-3.10-cu118", "v2.1.0", equipped, options=options)
 
 
@@ -313,7 +321,7 @@ def test_a_provisioned_magma_that_serves_the_list_is_taken(shipped: Facts) -> No
     assert plan.variables["MAGMA_HOME"] == "${magma_home}"
     assert plan.cuda.libraries["magma"] == "2.6.1"
     assert plan.cuda.provisioned["magma"] == MAGMA_70_86
-    placeholders = cuda_placeholders(plan, has_provisioned(HOST, MAGMA_70_86))
+    placeholders = cuda_placeholders(plan, host_with_provisioned(HOST, MAGMA_70_86))
     assert placeholders["magma_home"] == f"/k/{MAGMA_70_86}"
     assert not any("torch.linalg" in reason for reason in plan.reasons)
 
@@ -356,7 +364,7 @@ def test_the_official_version_goes_before_newer_ones(
 
 
 def test_an_older_release_has_no_switch_for_magma(shipped: Facts) -> None:
-    host = has_provisioned(HOST, "magma-2.5.2-cu102-3.7_7.0")
+    host = host_with_provisioned(HOST, "magma-2.5.2-cu102-3.7_7.0")
     options = Options(arch_list="7.0")
     plan = plan_torch(shipped, "wheel-3.7-cu102", "v1.9.0", host, options=options)
     assert plan.variables["MAGMA_HOME"] == "${magma_home}"

@@ -63,17 +63,17 @@ def test_a_tree_follows_machine_source_settings_and_preparation(
 def test_what_is_compiled_follows_the_interpreter_and_its_requirements(
     small_facts: Facts, plan: Plan
 ) -> None:
-    def key(plan: Plan, tree: str = "tree", python: str = "3.10.13") -> str:
+    def compile_key_of(plan: Plan, tree: str = "tree", python: str = "3.10.13") -> str:
         environment = environment_key(plan, {"python": python, "base": ""})
         return compile_key(tree, environment, plan)
 
     keys = {
-        key(plan),
-        key(plan, tree="other"),
-        key(plan, python="3.10.14"),
-        key(replace(plan, requirements=("numpy<3",))),
-        key(replace(plan, commands=())),
-        key(plan_base(small_facts, "wheel-3.9-cpu")),
+        compile_key_of(plan),
+        compile_key_of(plan, tree="other"),
+        compile_key_of(plan, python="3.10.14"),
+        compile_key_of(replace(plan, requirements=("numpy<3",))),
+        compile_key_of(replace(plan, commands=())),
+        compile_key_of(plan_base(small_facts, "wheel-3.9-cpu")),
     }
     assert len(keys) == 6
 

@@ -18,36 +18,36 @@ from torchmill.plan.new_torch import (
 LINUX = "manylinux_2_28_x86_64"
 
 
-def file(version: str, tag: str, *, yanked: bool = False) -> IndexFile:
+def index_file(version: str, tag: str, *, yanked: bool = False) -> IndexFile:
     name = f"base-{version}-{tag}.whl"
     return IndexFile(name, f"https://example/{name}", None, None, yanked)
 
 
-def on_index(facts: Facts, *files: IndexFile) -> list[IndexTorch]:
+def torches_among(facts: Facts, *files: IndexFile) -> list[IndexTorch]:
     return torches_on_index(facts, files, "x86_64")
 
 
 def test_a_release_has_the_pythons_of_its_wheels_for_the_machine(small_facts: Facts) -> None:
     files = [
-        file("3.0.0", f"cp313-cp313t-{LINUX}"),
-        file("3.0.0", f"cp313-cp313-{LINUX}"),
-        file("3.0.0", f"cp39-cp39-{LINUX}"),
-        file("3.0.0", "cp310-cp310-manylinux_2_28_aarch64"),
-        file("3.0.0", "cp311-cp311-win_amd64"),
+        index_file("3.0.0", f"cp313-cp313t-{LINUX}"),
+        index_file("3.0.0", f"cp313-cp313-{LINUX}"),
+        index_file("3.0.0", f"cp39-cp39-{LINUX}"),
+        index_file("3.0.0", "cp310-cp310-manylinux_2_28_aarch64"),
+        index_file("3.0.0", "cp311-cp311-win_amd64"),
     ]
-    assert on_index(small_facts, *files) == [IndexTorch("3.0.0", ("3.9", "3.13", "3.13t"))]
+    assert torches_among(small_facts, *files) == [IndexTorch("3.0.0", ("3.9", "3.13", "3.13t"))]
 
 
 def test_pre_releases_withdrawn_files_and_archives_are_no_release(small_facts: Facts) -> None:
     archive = IndexFile("base-3.0.0.tar.gz", "https://example/a", None, None, False)
     files = [
-        file("3.0.0rc1", f"cp310-cp310-{LINUX}"),
-        file("3.1.0.dev20261130", f"cp310-cp310-{LINUX}"),
-        file("3.2.0", f"cp310-cp310-{LINUX}", yanked=True),
-        file("not a version", f"cp310-cp310-{LINUX}"),
+        index_file("3.0.0rc1", f"cp310-cp310-{LINUX}"),
+        index_file("3.1.0.dev20261130", f"cp310-cp310-{LINUX}"),
+        index_file("3.2.0", f"cp310-cp310-{LINUX}", yanked=True),
+        index_file("not a version", f"cp310-cp310-{LINUX}"),
         archive,
     ]
-    assert on_index(small_facts, *files) == []
+    assert torches_among(small_facts, *files) == []
 
 
 def test_what_is_newer_than_the_completed_facts_is_new(small_facts: Facts) -> None:

@@ -31,7 +31,7 @@ from torchmill.plan.package_family import (
 ON_INDEX = IndexTorch("2.15.0", ("3.12", "3.13"))
 
 
-def planned(
+def plan_cells(
     facts: Facts,
     *names: str,
     pythons: Sequence[str] = ("3.12",),
@@ -50,7 +50,7 @@ def states(cells: Sequence[FamilyCell]) -> list[tuple[str, str]]:
 
 
 def test_what_a_package_imports_is_built_before_it(shipped: Facts) -> None:
-    cells = planned(shipped, "torch-sparse", "Torch_Scatter")
+    cells = plan_cells(shipped, "torch-sparse", "Torch_Scatter")
     assert states(cells) == [("scatter-3.12-cu132", "pending"), ("sparse-3.12-cu132", "pending")]
     assert cells[1].needs == ("scatter-3.12-cu132",)
     assert cells[0].claim.startswith(("torch-scatter 2.1.2 was built", "nobody is known"))
@@ -77,7 +77,7 @@ def test_other_names_are_refused(shipped: Facts, name: str, code: str) -> None:
 
 
 def test_two_pythons_and_two_variants_in_any_spelling(shipped: Facts) -> None:
-    cells = planned(
+    cells = plan_cells(
         shipped, "torch-scatter", pythons=["py312", "3.13"], variants=["cpu", "cuda13.2"]
     )
     assert states(cells) == [
@@ -101,7 +101,7 @@ def test_two_pythons_and_two_variants_in_any_spelling(shipped: Facts) -> None:
 def test_a_cell_that_cannot_be_built_is_refused_with_the_reason(
     shipped: Facts, names: list[str], python: str, variant: str, reason: str
 ) -> None:
-    (cell,) = planned(shipped, *names, pythons=[python], variants=[variant])
+    (cell,) = plan_cells(shipped, *names, pythons=[python], variants=[variant])
     assert cell.state == "refused"
     assert reason in cell.reason
 
@@ -111,7 +111,7 @@ def test_a_toolkit_that_the_facts_lack_is_named(shipped: Facts) -> None:
         shipped,
         toolkits=tuple(toolkit for toolkit in shipped.toolkits if toolkit.version != "13.2"),
     )
-    (cell,) = planned(facts, "torch-scatter")
+    (cell,) = plan_cells(facts, "torch-scatter")
     assert cell.state == "refused"
     assert "built with CUDA 13.2, which toolkits.toml does not have" in cell.reason
 
@@ -120,14 +120,14 @@ def test_a_package_without_a_release_for_the_torch_is_refused_and_what_needs_it(
     shipped: Facts,
 ) -> None:
     releases = {**shipped.releases, "torch-scatter": shipped.releases["torch-scatter"][:1]}
-    scatter, sparse = planned(replace(shipped, releases=releases), "torch-sparse")
+    scatter, sparse = plan_cells(replace(shipped, releases=releases), "torch-sparse")
     assert scatter.state == sparse.state == "refused"
     assert "torch-scatter 2.1.2 goes with torch" in scatter.reason
     assert sparse.reason.startswith("it needs scatter-3.12-cu132, which cannot be built: ")
 
 
 def test_what_needs_each_other_is_one_job(shipped: Facts) -> None:
-    cells = planned(
+    cells = plan_cells(
         shipped, "flash-attn", "torch-sparse", "torch-cluster", pythons=["3.12", "3.13"]
     )
     assert [job.sessions for job in group_jobs(cells)] == [
@@ -141,7 +141,7 @@ def test_what_needs_each_other_is_one_job(shipped: Facts) -> None:
 
 
 def test_a_failure_skips_what_needs_it_and_nothing_else(shipped: Facts) -> None:
-    scatter, sparse = planned(shipped, "torch-sparse")
+    scatter, sparse = plan_cells(shipped, "torch-sparse")
     failed = replace(scatter, state="failed")
     assert obstacle_of(sparse, {scatter.identifier: failed}) == (
         "it needs scatter-3.12-cu132, which is failed"
@@ -150,7 +150,7 @@ def test_a_failure_skips_what_needs_it_and_nothing_else(shipped: Facts) -> None:
 
 
 def test_results_that_count_are_recorded_and_read_again(shipped: Facts) -> None:
-    cells = planned(shipped, "flash-attn", "torch-sparse", "torch-cluster")
+    cells = plan_cells(shipped, "flash-attn", "torch-sparse", "torch-cluster")
     flash, scatter, sparse, cluster = cells
     ended = [
         replace(flash, state="failed", reason="error[compile-failed]: no"),
@@ -186,14 +186,14 @@ NETWORK = "error[host-unreachable]: pypi.org cannot be reached"
 def test_only_errors_about_the_package_count_as_its_failure(
     shipped: Facts, code: int, lines: list[str], state: str, reason: str
 ) -> None:
-    (cell,) = planned(shipped, "flash-attn")
+    (cell,) = plan_cells(shipped, "flash-attn")
     ended = with_end(cell, SessionEnd(code, lines))
     assert ended.state == state
     assert ended.reason.startswith(reason)
 
 
 def test_the_summary_has_a_line_for_each_cell_and_the_numbers(shipped: Facts) -> None:
-    scatter, sparse = planned(shipped, "torch-sparse")
+    scatter, sparse = plan_cells(shipped, "torch-sparse")
     ended = [
         replace(scatter, state="failed", reason=str(first_error([COMPILE]))),
         replace(sparse, state="skipped", reason="it needs scatter"),

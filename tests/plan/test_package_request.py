@@ -25,7 +25,7 @@ from torchmill.plan.package_request import (
 HOST = load_host(ROOT / "tests" / "golden" / "hosts" / "debian-12.toml")
 
 
-def installed(version: str, tag: str, cuda: str | None) -> Options:
+def options_for_installed(version: str, tag: str, cuda: str | None) -> Options:
     dist_info = Path("/venv/lib/site-packages", f"torch-{version}.dist-info")
     package = EnvironmentPackage(dist_info, (tag,), cuda)
     return Options(torch="/venv", torch_installed=(package,))
@@ -59,7 +59,7 @@ def test_other_names_are_no_packages(shipped: Facts, name: str) -> None:
 
 
 def test_the_torch_of_an_environment_decides_on_python_and_toolkit(shipped: Facts) -> None:
-    options = installed("2.12.1", "cp312-cp312-manylinux_2_28_x86_64", "13.0")
+    options = options_for_installed("2.12.1", "cp312-cp312-manylinux_2_28_x86_64", "13.0")
     torch = torch_of_path(shipped, options)
     question = BuildQuestion(names=["torch-scatter", "causal-conv1d"])
     builds = builds_of(shipped, question, torch)
@@ -69,12 +69,14 @@ def test_the_torch_of_an_environment_decides_on_python_and_toolkit(shipped: Fact
 
 
 def test_a_python_without_a_gil_is_another_python(shipped: Facts) -> None:
-    options = installed("2.12.1", "cp313-cp313t-manylinux_2_28_x86_64", "13.0")
+    options = options_for_installed("2.12.1", "cp313-cp313t-manylinux_2_28_x86_64", "13.0")
     assert torch_of_path(shipped, options).python == "3.13t"
 
 
 def test_what_the_user_names_wins_over_the_torch(shipped: Facts) -> None:
-    torch = torch_of_path(shipped, installed("2.12.1", "cp312-cp312-linux_x86_64", "13.0"))
+    torch = torch_of_path(
+        shipped, options_for_installed("2.12.1", "cp312-cp312-linux_x86_64", "13.0")
+    )
     question = BuildQuestion(names=["torch-scatter"], pythons=["3.11"], variants=["cpu"])
     assert builds_of(shipped, question, torch).names == ["scatter-3.11-cpu"]
 
@@ -85,12 +87,12 @@ def test_what_the_user_names_wins_over_the_torch(shipped: Facts) -> None:
 )
 def test_a_torch_that_cannot_be_read_is_refused(shipped: Facts, version: str, tag: str) -> None:
     with refused("no-such-wheel"):
-        torch_of_path(shipped, installed(version, tag, None))
+        torch_of_path(shipped, options_for_installed(version, tag, None))
 
 
 def test_a_release_without_facts_is_refused_by_its_name(shipped: Facts) -> None:
     with refused("unknown-release") as caught:
-        torch_of_path(shipped, installed("99.1.0", "cp312-cp312-linux_x86_64", None))
+        torch_of_path(shipped, options_for_installed("99.1.0", "cp312-cp312-linux_x86_64", None))
     assert "99.1.0" in str(caught.value)
 
 
@@ -146,6 +148,8 @@ def test_torch_is_built_if_it_is_named_and_then_the_others_against_it(shipped: F
 
 
 def test_torch_is_built_if_it_is_named_although_another_is_given(shipped: Facts) -> None:
-    torch = torch_of_path(shipped, installed("2.12.1", "cp312-cp312-linux_x86_64", "13.0"))
+    torch = torch_of_path(
+        shipped, options_for_installed("2.12.1", "cp312-cp312-linux_x86_64", "13.0")
+    )
     question = BuildQuestion(names=["torch"], pythons=["3.11"], variants=["cpu"])
     assert builds_of(shipped, question, torch).names == ["wheel-3.11-cpu"]
