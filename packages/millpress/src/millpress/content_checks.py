@@ -11,7 +11,8 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 from pathlib import Path, PurePosixPath
 from zipfile import ZipFile
@@ -23,6 +24,7 @@ from packaging.utils import canonicalize_name
 
 from millpress import file_names, record_file, zip_archive
 from millpress.file_names import WheelFileName
+from millpress.processors import usable_processors
 from millpress.wheel_file import (
     find_dist_info,
     format_tags,
@@ -307,16 +309,38 @@ def record_problems(archive: ZipFile, record: str) -> Iterator[str]:
     for folder in sorted(folders.intersection(names)):
         yield f"{folder} is both a file and a folder"
     exempt = {record + suffix for suffix in UNHASHED_SUFFIXES}
-    for name in sorted(set(names) - exempt):
-        if name not in rows:
-            yield f"{name} has no entry in RECORD"
-            continue
-        problem = _entry_problem(archive, name, rows[name])
-        if problem is not None:
-            yield problem
+    yield from _entry_problems(archive, sorted(set(names) - exempt), rows)
     for name in sorted(set(rows) - set(names)):
         shown_name = name if name.isprintable() else repr(name)
         yield f"RECORD lists {shown_name}, which the wheel does not hold"
+
+
+def _entry_problems(
+    archive: ZipFile, names: Sequence[str], rows: Mapping[str, list[str]]
+) -> Iterator[str]:
+    """Yield a clause for each of some files that has no row in RECORD, or differs from it.
+
+    Large files are read by threads of their own, which wait for nothing while they inflate and
+    digest them.
+    """
+    large = []
+    for name in names:
+        if name in rows and archive.getinfo(name).file_size > zip_archive.CHUNK_BYTES:
+            large.append(name)
+    large.sort(key=lambda name: -archive.getinfo(name).file_size)
+    threads = min(usable_processors(), zip_archive.READING_THREADS)
+    with ThreadPoolExecutor(threads) as pool:
+        checks = {name: pool.submit(_entry_problem, archive, name, rows[name]) for name in large}
+        for name in names:
+            if name not in rows:
+                yield f"{name} has no entry in RECORD"
+                continue
+            if name in checks:
+                problem = checks[name].result()
+            else:
+                problem = _entry_problem(archive, name, rows[name])
+            if problem is not None:
+                yield problem
 
 
 def _entry_problem(archive: ZipFile, name: str, row: list[str]) -> str | None:

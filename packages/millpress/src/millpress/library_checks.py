@@ -9,7 +9,9 @@ import errno
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -19,6 +21,7 @@ from millpress.bundling import DRIVER_LIBRARY, PlatformTarget, expand_origin
 from millpress.elf import ElfInfo
 from millpress.errors import InputError, OptionError
 from millpress.module_checks import ENTRY_PREFIXES
+from millpress.processors import usable_processors
 
 # Errors of the machine that checks a wheel. Any other error of the system is about the names of the
 # wheel's members, which are too long, or not allowed in this file system.
@@ -207,8 +210,10 @@ def _foreign_c_libraries(
 def extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
     """Extract the ELF files of a wheel into the folder `root`, and yield their paths.
 
-    Members that must not be extracted (`zip_archive.unsafe_member`) are left out.
+    Members that must not be extracted (`zip_archive.unsafe_member`) are left out. Two threads
+    extract them, because inflating is most of the work.
     """
+    libraries = []
     for info in archive.infolist():
         if info.is_dir() or zip_archive.unsafe_member(info):
             continue
@@ -216,7 +221,12 @@ def extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
         with archive.open(info) as member:
             is_library = member.read(len(elf.ELF_MAGIC)) == elf.ELF_MAGIC
         if is_library:
-            yield Path(archive.extract(info, root))
+            libraries.append(info)
+            # here, because two threads of zipfile may make the same folder
+            Path(root, info.filename).parent.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(min(usable_processors(), zip_archive.READING_THREADS)) as pool:
+        for path in pool.map(partial(archive.extract, path=root), libraries):
+            yield Path(path)
 
 
 def _unresolved(

@@ -78,6 +78,7 @@ ARCHIVE_ERRORS = (
 )
 READABLE_MODE = 0o644  # at least, of an extracted file
 BATCH_FILES = 128  # that a thread extracts at a time
+READING_THREADS = 2  # that read an archive: more wait for the disk, and for Python's lock
 ExtractTarget = tuple[ZipInfo, str]  # a member and the path of its file
 
 
