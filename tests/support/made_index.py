@@ -57,6 +57,11 @@ class Home:
     def names(self, folder: str) -> list[str]:
         return [file["filename"] for file in self.page(folder)["files"]]
 
+    def variants_file(self, project: str) -> Path:
+        """Return the metadata of a project's variants; it has those of one version."""
+        (path,) = (self.out / project).glob("*/*-variants.json")
+        return path
+
     def look(self) -> dict[str, tuple[int, int, bytes]]:
         """Return how every file of the index looks, and what is in it."""
         files = [path for path in self.out.rglob("*") if path.is_file()]

@@ -26,7 +26,7 @@ from torchmill.core.errors import DeliveryError
 from torchmill.core.lenient_paths import link_file
 from torchmill.core.system_errors import machine_error
 from torchmill.core.units import name_few
-from torchmill.deliver.index.pages import METADATA
+from torchmill.deliver.index.pages import METADATA, PAGE_NAMES
 from torchmill.deliver.index.scan import ScannedWheel, stamp_file
 from torchmill.deliver.index.state import (
     STATE_FILE,
@@ -177,13 +177,11 @@ def _is_foreign(place: str, kind: str, previous: IndexState) -> bool:
 
 
 def _removal_order(place: str) -> tuple[bool, str]:
-    """Return the key that sorts pages first, then wheels and the documents beside them.
+    """Return the key that sorts pages first, then whatever they name.
 
     So no page names a file that is missing.
     """
-    # A document is named after its wheel: "torch-2.1.0-….whl.metadata".
-    is_wheel_or_document = ".whl" in PurePosixPath(place).name
-    return (is_wheel_or_document, place)
+    return (PurePosixPath(place).name not in PAGE_NAMES, place)
 
 
 def _possible_digests(

@@ -22,6 +22,7 @@ API = "1.4"  # https://packaging.python.org/specifications/simple-repository-api
 HTML = "index.html"
 JSON = "index.v1_json"
 FLAT = "torch_stable.html"  # lists all wheels; the official index made the name known
+PAGE_NAMES = (HTML, JSON, FLAT)
 METADATA = ".metadata"  # the suffix of a wheel's METADATA beside it (PEP 658)
 
 # The suffixes of documents that pages link to -> their names in the links.

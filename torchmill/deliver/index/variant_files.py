@@ -3,6 +3,9 @@
 A client reads it to choose one of the variants of a version without fetching any. Clients that do
 not know variants skip the names of such wheels and of this file, so that they take the plain wheel:
 https://peps.python.org/pep-0825/#index-level-metadata (a draft).
+
+Pages name the file's digest, and uv installs nothing if it differs. So the file of other variants
+lies in another folder, and one that a page names never changes.
 """
 
 import hashlib
@@ -21,6 +24,7 @@ from torchmill.deliver.index.entries import IndexEntry
 from torchmill.wheel import variant_metadata
 
 SUFFIX = "-variants.json"
+_DIGITS = 16  # of the digest that names the folder
 
 # A version of a project: ("torch", Version("2.15.0")).
 Release = tuple[str, Version]
@@ -31,8 +35,13 @@ class VariantsFile:
     """The metadata of all variants of a version."""
 
     file: str  # "torch-2.15.0-variants.json"
-    place: str  # its path in the index, beside the wheels
+    folder: str  # of the page of its project: "torch", "cpu/torch"
     text: str
+
+    @property
+    def place(self) -> str:
+        """Return its path in the index: "torch/0123456789abcdef/torch-2.15.0-variants.json"."""
+        return f"{self.folder}/{self.sha256[:_DIGITS]}/{self.file}"
 
     @property
     def size(self) -> int:
@@ -58,9 +67,9 @@ def compose_variants_files(entries: Iterable[IndexEntry]) -> dict[Release, Varia
     files = {}
     for (name, version), described in variants.items():
         file = f"{name.replace('-', '_')}-{version}{SUFFIX}"
-        place = f"{version.local}/{file}" if version.local else file
+        folder = f"{version.local}/{name}" if version.local else name
         content = variant_metadata.compose_metadata(list(described), file)
-        files[name, version] = VariantsFile(file, place, content.decode())
+        files[name, version] = VariantsFile(file, folder, content.decode())
     return files
 
 
