@@ -680,6 +680,7 @@ def _manifest() -> Schema:
         "properties": texts("properties of a machine: 'nvidia :: sm_arch :: 86_real'"),
         "schema": text("the address of the draft that its metadata follow"),
         "library": text("what wrote them: 'variantlib 0.2.2'"),
+        "original_gpus": texts("compute capabilities that the wheel it was made of has code for"),
     }
     original = {"wheel": text("its file"), "version": text("its version"), "sha256": text("digest")}
     builder = {
@@ -774,7 +775,7 @@ def _manifest() -> Schema:
         "disk": record("bytes that the build has written", disk, ["environment"]),
         "original": record("the wheel that a slim wheel is made of", original),
         "kept_for": texts("compute capabilities that a slim wheel has code for"),
-        "wheel_variant": record("what a wheel variant is for", variant),
+        "wheel_variant": record("what a wheel variant is for", variant, ["original_gpus"]),
         "upstream_tests": _upstream_tests(),
     }
     # A slim wheel has what is known of its original, of which there may be no manifest.

@@ -1,8 +1,9 @@
 """`invoke index --variants`: make of the wheels of an index variants of one version each.
 
-Made are a variant for each kind of GPU that was named, by slimming; one for each processor that a
-wheel was built for (--cpu); and the null variant of each wheel that has others. They are written
-beside their originals, as wheels like any other.
+Made are a variant for each kind of GPU that was named, by slimming; one for each CUDA toolkit of a
+release that has wheels for several; one for each processor that a wheel was built for (--cpu); and
+the null variant of each wheel that has others. They are written beside their originals, as wheels
+like any other.
 """
 
 from collections import defaultdict
@@ -15,15 +16,18 @@ from millpress.file_names import NULL_LABEL
 from packaging.version import Version
 
 from torchmill.commands import slim_variants
-from torchmill.commands.slim_variants import MadeVariant
+from torchmill.commands.slim_variants import CudaWheel, MadeVariant
 from torchmill.config import wheel_variants
 from torchmill.config.facts import Facts
+from torchmill.config.versions import labelled_cuda
 from torchmill.config.wheel_variants import NULL_VARIANT
 from torchmill.core.console import format_table
+from torchmill.core.errors import DeliveryError
 from torchmill.core.units import format_bytes, name_few
 from torchmill.deliver.index.entries import IndexEntry
+from torchmill.plan import variant_choice
 from torchmill.plan.wheel_name import processor_words
-from torchmill.wheel import dist_files, slim_wheel
+from torchmill.wheel import dist_files, finished_wheel, written_wheel
 from torchmill.wheel.written_wheel import NewWheel
 
 
@@ -75,9 +79,14 @@ def make_variants(facts: Facts, dists: Iterable[Path], capabilities: Sequence[st
     work = VariantWork()
     for dist in dists:
         plain = [path for path in wheel_file.list_wheels(dist) if not _label(path)]
+        releases = _cuda_releases(work, facts, plain)
+        for subjects in releases:
+            _add_cuda_variants(work, facts, subjects, capabilities)
+        of_releases = {subject.path for subjects in releases for subject in subjects}
         if capabilities:
             for wheel in plain:
-                _add_gpu_variants(work, facts, wheel, capabilities)
+                if wheel not in of_releases and wheel.name not in work.left_out:
+                    _add_gpu_variants(work, facts, wheel, capabilities)
         _add_processor_variants(work, plain)
         _add_null_variants(work, dist)
     return work
@@ -88,13 +97,73 @@ def _label(wheel: Path) -> str:
     return wheel_file.parse_file_name(wheel).variant
 
 
+def _cuda_releases(work: VariantWork, facts: Facts, plain: Sequence[Path]) -> list[list[CudaWheel]]:
+    """Return the releases that have wheels for several CUDA toolkits, each with these wheels.
+
+    One of the wheels has no label of its toolkit, and is what pip takes; the others, such as
+    2.9.0+cu126, are left out of the index, because pip would prefer them on any machine.
+    """
+    names = {path.name: path for path in plain}
+    toolkits: dict[Path, dict[str, Path]] = defaultdict(dict)  # by the wheel for pip: by CUDA
+    for wheel in plain:
+        version = wheel_file.parse_file_name(wheel).version
+        label = next(filter(labelled_cuda, (version.local or "").split(".")), "")
+        general = names.get(NewWheel(version_without(version, [label])).file_name(wheel))
+        if not label or general is None:
+            continue
+        if not toolkits[general]:
+            toolkits[general][_cuda_of(general)] = general
+        cuda = _cuda_of(wheel) or labelled_cuda(label)
+        first = toolkits[general].setdefault(cuda, wheel)
+        work.left_out[wheel.name] = (
+            f"its variants are of {wheel_file.parse_file_name(general).version}"
+        )
+        if first != wheel:
+            work.notes.append(f"{wheel.name}: has the CUDA of {first.name}, and no variants")
+    releases = []
+    for general, wheels in toolkits.items():
+        wheels.pop("", None)  # the wheel for pip may be one without CUDA
+        release = str(wheel_file.parse_file_name(general).version)
+        drivers = variant_choice.oldest_drivers(facts, wheels)
+        subjects = [CudaWheel(path, release, cuda, drivers[cuda]) for cuda, path in wheels.items()]
+        releases.append(subjects)
+    return releases
+
+
+def _cuda_of(wheel: Path) -> str:
+    """Return the CUDA version that a wheel was made with; "" of a wheel without CUDA."""
+    return written_wheel.original_cuda(finished_wheel.read_wheel(wheel))
+
+
+def _add_cuda_variants(
+    work: VariantWork, facts: Facts, subjects: Sequence[CudaWheel], capabilities: Sequence[str]
+) -> None:
+    """Make the variants of a release's wheels for several CUDA toolkits.
+
+    Raises DeliveryError if none of them has code for one of the capabilities.
+    """
+    served: set[str] = set()
+    for subject in subjects:
+        made = slim_variants.make_cuda_variants(facts, subject, capabilities)
+        work.made += made
+        for item in made:
+            served.update(item.kept_for)
+    missing = [capability for capability in capabilities if capability not in served]
+    if missing:
+        wheels = ", ".join(subject.path.name for subject in subjects)
+        raise DeliveryError(
+            f"{wheels}: none has machine code for GPUs of {', '.join(missing)}",
+            code="capability-not-in-wheel",
+        )
+
+
 def _add_gpu_variants(
     work: VariantWork, facts: Facts, wheel: Path, capabilities: Sequence[str]
 ) -> None:
     """Make the variants for GPUs of a wheel; one without code for GPUs has none."""
-    if slim_wheel.has_device_code(wheel, facts.unslimmed_libraries):
-        work.made += slim_variants.make_gpu_variants(facts, wheel, capabilities, wheel.parent)
-    else:
+    made = slim_variants.make_gpu_variants(facts, wheel, capabilities, wheel.parent)
+    work.made += made
+    if not made:
         work.notes.append(f"{wheel.name}: has no code for GPUs, and no variants for them")
 
 
@@ -141,7 +210,11 @@ def _add_null_variants(work: VariantWork, dist: Path) -> None:
 
 def common_version(version: Version, processor: str) -> str:
     """Return the version without the label of a processor: "1.13.1+cpu" of "1.13.1+cpu.x86.64.v3"."""
-    words = processor_words(processor)
+    return version_without(version, processor_words(processor))
+
+
+def version_without(version: Version, words: Sequence[str]) -> str:
+    """Return a version without some words in a row of its local label, or as it is without them."""
     labels = (version.local or "").split(".")
     for start in range(len(labels) - len(words) + 1):
         if labels[start : start + len(words)] == words:

@@ -167,12 +167,12 @@ def _make_variants(
     """
     capabilities = _variant_capabilities(request)
     for wheel in wheels:
-        if len(wheels) > 1 and not slim_wheel.has_device_code(
-            wheel, request.facts.unslimmed_libraries
-        ):
+        made = slim_variants.make_gpu_variants(request.facts, wheel, capabilities, destination)
+        if not made and len(wheels) == 1:
+            slim_wheel.require_served(wheel.name, [], request)  # raises: there is no code
+        if not made:
             yield f"{wheel.name}: has no code for GPUs that may be left out, and no variants"
             continue
-        made = slim_variants.make_gpu_variants(request.facts, wheel, capabilities, destination)
         yield f"{wheel.name}: {format_bytes(wheel.stat().st_size)}"
         yield slim_variants.format_variants(made, wheel.stat().st_size)
     yield f"to index them: invoke index --variants --dist {shlex.quote(str(destination))}"

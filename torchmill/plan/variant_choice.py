@@ -51,12 +51,26 @@ def group_gpus(facts: Facts, capabilities: Iterable[str], arch: str) -> list[Gpu
     ordered = sorted(set(capabilities), key=capability_key)
     takers: dict[str, list[Capability]] = {capability: [] for capability in ordered}
     for gpu in facts.gpus.capabilities:
-        if gpu.tegra and arch != _ARCH_OF_CHIPS and gpu.name not in takers:
+        if not is_of_arch(gpu, arch) and gpu.name not in takers:
             continue
         variant = _variant_for(gpu.name, ordered)
         if variant is not None:
             takers[variant].append(gpu)
     return [GpuGroup(capability, tuple(gpus)) for capability, gpus in takers.items()]
+
+
+def gpus_without_group(
+    facts: Facts, capabilities: Iterable[str], groups: Iterable[GpuGroup]
+) -> list[Capability]:
+    """Return the GPUs of some capabilities that get none of the groups' variants, oldest first."""
+    taken = {gpu.name for group in groups for gpu in group.takers}
+    rest = set(capabilities) - taken
+    return [gpu for gpu in facts.gpus.capabilities if gpu.name in rest]
+
+
+def is_of_arch(gpu: Capability, arch: str) -> bool:
+    """Tell whether a GPU may be in a machine of an architecture: no chip of x86_64 has one."""
+    return not gpu.tegra or arch == _ARCH_OF_CHIPS
 
 
 def _variant_for(gpu: str, capabilities: Sequence[str]) -> str | None:
@@ -70,20 +84,52 @@ def _variant_for(gpu: str, capabilities: Sequence[str]) -> str | None:
     return fitting
 
 
-def gpu_variant(facts: Facts, capability: str, cuda: str, *, needs_ptx: bool) -> WheelVariant:
+def gpu_variant(capability: str, cuda: str, driver_cuda: str) -> WheelVariant:
     """Return the variant for GPUs of a capability, of a wheel that was made with a CUDA toolkit.
 
-    `cuda` is its version, "13.2", or "" if it is not known. `needs_ptx` tells that the driver has
-    to compile some of its code.
+    `cuda` is the toolkit's version, "13.2", or "" if it is not known; `driver_cuda` is that of the
+    oldest driver that runs the wheel's code.
     """
-    number = capability.replace(".", "")
-    label = f"sm{number}"
-    properties = [VariantProperty(NVIDIA, SM_ARCH, f"{number}_real")]
+    label = f"sm{capability.replace('.', '')}"
     if cuda:
         label = f"{cuda_label(cuda)}_{label}"
-        bound = cuda if needs_ptx else oldest_cuda(facts, cuda)
-        properties.append(VariantProperty(NVIDIA, LOWER_BOUND, bound))
+    return _code_variant(label, [capability], driver_cuda if cuda else "")
+
+
+def cuda_variant(capabilities: Iterable[str], cuda: str, driver_cuda: str) -> WheelVariant:
+    """Return the variant for all GPUs of some capabilities, of a wheel for a CUDA toolkit.
+
+    `cuda` and `driver_cuda` are as for `gpu_variant`. A provider tells of a GPU all older code of
+    its major version, so that a capability stands for newer GPUs, too.
+    """
+    return _code_variant(cuda_label(cuda), capabilities, driver_cuda)
+
+
+def _code_variant(label: str, capabilities: Iterable[str], driver_cuda: str) -> WheelVariant:
+    """Return a variant with code for some capabilities; `driver_cuda` is "" if it is not known."""
+    properties = []
+    for capability in capabilities:
+        number = capability.replace(".", "")
+        properties.append(VariantProperty(NVIDIA, SM_ARCH, f"{number}_real"))
+    if driver_cuda:
+        properties.append(VariantProperty(NVIDIA, LOWER_BOUND, driver_cuda))
     return WheelVariant(label, tuple(sorted(properties)))
+
+
+def oldest_drivers(facts: Facts, cudas: Iterable[str]) -> dict[str, str]:
+    """Return the CUDA of the oldest driver for wheels of one release, by that of their toolkits.
+
+    Of several toolkits of one major version, whose code runs with the same drivers, the oldest gets
+    all of these drivers. Each newer one gets drivers from its own version on, so that clients can
+    tell which of them goes before the others.
+    """
+    drivers: dict[str, str] = {}
+    majors = set()
+    for cuda in sorted(set(cudas), key=Version):
+        major = Version(cuda).major
+        drivers[cuda] = cuda if major in majors else oldest_cuda(facts, cuda)
+        majors.add(major)
+    return drivers
 
 
 def oldest_cuda(facts: Facts, cuda: str) -> str:

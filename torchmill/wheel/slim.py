@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from millpress import elf, elf_cut
 from millpress.elf import ElfImage, Section
@@ -66,6 +67,8 @@ class LibraryPlan:
     kept_code: Counter[str] = field(default_factory=Counter)  # the part of `code` that stays
     # How many fatbins have code that runs on a GPU, by the GPU's capability.
     served: Counter[str] = field(default_factory=Counter)
+    # The same, of machine code alone, which no driver has to compile.
+    served_natively: Counter[str] = field(default_factory=Counter)
     extents: list[Extent] = field(default_factory=list)  # ranges of bytes that are copied
     # New sizes and addresses of fatbins, at moved offsets.
     writes: list[FileWrite] = field(default_factory=list)
@@ -116,43 +119,66 @@ def _newest(pieces: Sequence[FatbinPiece]) -> list[FatbinPiece]:
     return [piece for piece in pieces if capability_key(piece.target.capability) == newest]
 
 
+class ImageCode(NamedTuple):
+    """The code for GPUs in an image."""
+
+    fatbins: Mapping[Section, Sequence[Fatbin]]  # by their section
+    pointers: Mapping[int, Sequence[int]] | None  # as `fatbin_pointers` returns them
+
+
 def plan_library(path: Path, request: SlimRequest) -> LibraryPlan | None:
     """Return the parts of a shared or static library, or of a program, that stay.
 
     Returns None if the file has no code for GPUs. Raises InputError if the file is damaged, or has
     code of an unknown kind.
     """
-    plan = LibraryPlan(path.stat().st_size)
+    return plan_for_each(path, [request])[0]
+
+
+def plan_for_each(path: Path, requests: Sequence[SlimRequest]) -> list[LibraryPlan | None]:
+    """Return what `plan_library` returns for each of some requests; the file is read once."""
+    plans = [LibraryPlan(path.stat().st_size) for _ in requests]
     if elf.is_elf(path):
         with elf.open_elf(path) as image:
-            content_ends = _add_image(plan, image, request)
-            plan.cuts = elf_cut.choose_cuts(image, content_ends)
-            plan.headers.extend(elf_cut.plan_headers(image, plan.cuts, content_ends))
+            code = _read_code(image)
+            for plan, request in zip(plans, requests, strict=True):
+                content_ends = _add_image(plan, image, code, request)
+                plan.cuts = elf_cut.choose_cuts(image, content_ends)
+                plan.headers.extend(elf_cut.plan_headers(image, plan.cuts, content_ends))
     else:
         # The objects in a static library keep their sizes: nothing can be cut out, but the bytes
         # that are left out become zeros, which take no space in a compressed wheel.
         with elf.refuse_damaged(path, elf.DAMAGED_OBJECT):
             for image in elf.static_objects(path):
-                _add_image(plan, image, request)
-    plan.keep_until(plan.size)
-    return plan if plan.fatbins else None
+                code = _read_code(image)
+                for plan, request in zip(plans, requests, strict=True):
+                    _add_image(plan, image, code, request)
+    for plan in plans:
+        plan.keep_until(plan.size)
+    return [plan if plan.fatbins else None for plan in plans]
 
 
-def _add_image(plan: LibraryPlan, image: ElfImage, request: SlimRequest) -> dict[int, int]:
+def _read_code(image: ElfImage) -> ImageCode:
+    """Return the code for GPUs in an image, and the words that refer to it."""
+    fatbins = {section: list(list_fatbins(image, section)) for section in device_sections(image)}
+    return ImageCode(fatbins, fatbin_pointers(image, fatbins))
+
+
+def _add_image(
+    plan: LibraryPlan, image: ElfImage, code: ImageCode, request: SlimRequest
+) -> dict[int, int]:
     """Add the parts of an image before and in its sections of fatbins that stay to the plan.
 
     Returns the moved offset at which the content of each section of fatbins ends, by the section's
     `header_offset`. The mapping is empty if the fatbins may not move: then each begins where it
     was, and only its pieces move together.
     """
-    sections = device_sections(image)
-    fatbins = {section: list(list_fatbins(image, section)) for section in sections}
-    pointers = fatbin_pointers(image, fatbins)
+    pointers = code.pointers
     content_ends = {}
-    for section in sections:
+    for section, fatbins in code.fatbins.items():
         plan.keep_until(image.start + section.offset)
         content_end = section.offset  # moved offset behind the fatbins that are planned
-        for fatbin in fatbins[section]:
+        for fatbin in fatbins:
             if pointers is None:
                 moved_start = fatbin.start
             else:
@@ -191,6 +217,8 @@ def _add_fatbin(
         pieces = kept_pieces(request.facts, gpu, fatbin.pieces)
         if pieces:
             plan.served[gpu.capability.name] += 1
+        if any(not piece.target.ptx for piece in pieces):
+            plan.served_natively[gpu.capability.name] += 1
         chosen.update(pieces)
     plan.fatbins += 1
     header_bytes = fatbin.code - fatbin.start

@@ -105,12 +105,19 @@ def plan_libraries(files: Iterable[LibraryFile], request: SlimRequest) -> list[S
 
     Raises InputError if a library is damaged.
     """
-    libraries = []
+    return plan_for_each(files, [request])[0]
+
+
+def plan_for_each(
+    files: Iterable[LibraryFile], requests: Sequence[SlimRequest]
+) -> list[list[SlimLibrary]]:
+    """Return what `plan_libraries` returns for each of some requests; each file is read once."""
+    planned: list[list[SlimLibrary]] = [[] for _ in requests]
     for file in files:
-        plan = slim.plan_library(file.path, request)
-        if plan is not None:
-            libraries.append(SlimLibrary(file.name, file.path, plan))
-    return libraries
+        for libraries, plan in zip(planned, slim.plan_for_each(file.path, requests), strict=True):
+            if plan is not None:
+                libraries.append(SlimLibrary(file.name, file.path, plan))
+    return planned
 
 
 def require_served(title: str, libraries: Sequence[SlimLibrary], request: SlimRequest) -> None:
@@ -120,23 +127,40 @@ def require_served(title: str, libraries: Sequence[SlimLibrary], request: SlimRe
     all code for a GPU that it was built for: releases compile single kernels for few capabilities,
     and libraries that are linked in were compiled for lists of their own.
     """
-    fatbin_count = sum(library.plan.fatbins for library in libraries)
-    if not fatbin_count:
+    if not any(library.plan.fatbins for library in libraries):
         raise DeliveryError(
             f"{title}: has no code for GPUs that may be left out", code="no-device-code"
         )
     code = Counter[str]()
     for library in libraries:
         code += library.plan.code
+    served = Counter[str]()
+    for library in libraries:
+        served += library.plan.served
+    capabilities = _most_served(libraries, served)
     for gpu in request.gpus:
         capability = gpu.capability.name
-        served_count = sum(library.plan.served[capability] for library in libraries)
-        if 2 * served_count < fatbin_count:
+        if capability not in capabilities:
             listed = ", ".join(sorted(code, key=code_order))
             raise DeliveryError(
                 f"{title}: has no code that runs on GPUs of {capability}; it has {listed}",
                 code="capability-not-in-wheel",
             )
+
+
+def native_capabilities(libraries: Sequence[SlimLibrary]) -> tuple[str, ...]:
+    """Return the requested GPUs that have machine code in at least half of all fatbins."""
+    served = Counter[str]()
+    for library in libraries:
+        served += library.plan.served_natively
+    return _most_served(libraries, served)
+
+
+def _most_served(libraries: Sequence[SlimLibrary], served: Counter[str]) -> tuple[str, ...]:
+    """Return the GPUs with at least half of all fatbins, oldest first; `served` counts those."""
+    fatbin_count = sum(library.plan.fatbins for library in libraries)
+    capabilities = [name for name, count in served.items() if 2 * count >= fatbin_count]
+    return tuple(sorted(capabilities, key=code_order))
 
 
 def removes_code(libraries: Iterable[SlimLibrary]) -> bool:
@@ -172,20 +196,6 @@ def stage_libraries(wheel: Path, folder: Path, patterns: Iterable[str]) -> list[
     zip_archive.extract_members(wheel, targets, EXTRACT_THREADS)
     stage_metadata(wheel, folder)
     return [LibraryFile(info.filename, folder / info.filename) for info in libraries]
-
-
-def has_device_code(wheel: Path, patterns: Iterable[str]) -> bool:
-    """Tell whether a wheel has a library with the name of a section of fatbins in it.
-
-    Libraries whose names match `patterns` do not count. Nothing is written to a disk.
-    """
-    with wheel_file.open_wheel(wheel) as archive:
-        for info in archive.infolist():
-            if info.is_dir() or is_untouched(info.filename, patterns):
-                continue
-            if _may_have_code(archive, info):
-                return True
-    return False
 
 
 def stage_metadata(wheel: Path, folder: Path) -> None:

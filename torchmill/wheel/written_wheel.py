@@ -70,6 +70,8 @@ class NewWheel:
     kept_for: tuple[str, ...] = ()  # GPUs that it still has code for: "8.6", "9.0+PTX"; (): all
     requirement: str | None = None  # on its slim base, instead of the one on the original base
     variant: WheelVariant | None = None
+    # GPUs that the original has code for, of a variant beside those of other CUDA toolkits.
+    original_gpus: tuple[str, ...] = ()
 
     def file_name(self, original: Path) -> str:
         """Return the name of its file; without a variant, it has the label that the original has."""
@@ -155,6 +157,8 @@ def _compose_manifest(
             "properties": [str(required) for required in new.variant.properties],
             **draft._asdict(),
         }
+        if new.original_gpus:
+            manifest["wheel_variant"]["original_gpus"] = list(new.original_gpus)
     return manifest
 
 
