@@ -11,6 +11,7 @@ import pytest
 from tests.support.commands import run
 from tests.support.sampled import THIS, Sample, fetched
 from torchmill.core.errors import DeliveryError, HostError, OtherWheelError
+from torchmill.host import native
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +64,26 @@ def test_with_debug_information_the_wheels_are_the_same(built: Sample) -> None:
     assert refused.returncode == DeliveryError.exit_code
     assert "belongs to another build" in refused.stderr
     archives[0].write_bytes(kept)
+
+
+@pytest.mark.skipif(native.native_arch() != "x86_64", reason="levels of x86-64")
+def test_a_list_of_processors_makes_variants_of_one_version(
+    tmp_path: Path, upstream: Path, envs: Path, cache: Path
+) -> None:
+    sample = fetched(tmp_path, upstream, envs, cache)
+    words = ("-s", BASE, "--", "--cpu", "any,x86-64-v2,x86-64-v3")
+    done = sample.nox(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    versions = [name.split("-")[1] for name in sample.wheels()]
+    assert versions == ["1.0.0+cpu", "1.0.0+cpu.x86.64.v2", "1.0.0+cpu.x86.64.v3"]
+    again = sample.nox(*words)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert (again.stdout + again.stderr).count("is up to date") == len(versions)
+    indexed = invoke(sample, "index", "--variants", "--json")
+    assert indexed.returncode == 0, indexed.stderr
+    costs = json.loads(indexed.stdout)["wheel_variants"]
+    assert {cost["release"] for cost in costs} == {"tinytorch 1.0.0+cpu"}
+    assert {cost["label"] for cost in costs} == {"", "null", "x86_64_v2", "x86_64_v3"}
 
 
 def test_a_wheel_is_rebuilt_from_its_records(built: Sample, tmp_path: Path) -> None:

@@ -51,9 +51,14 @@ def installed_label(site: Path) -> str:
 
 
 def pip_install(
-    folder: Path, index: str, requirement: str, variables: Mapping[str, str], *options: str
+    folder: Path,
+    index: str,
+    requirement: str,
+    variables: Mapping[str, str],
+    *options: str,
+    python: Path | str = sys.executable,
 ) -> str:
-    """Install with `uv pip install`, and return the label of what was installed."""
+    """Install with `uv pip install` for a Python, and return the label of what was installed."""
     target = folder / "target"
     done = run_uv(
         folder,
@@ -61,7 +66,7 @@ def pip_install(
             "pip",
             "install",
             "--python",
-            sys.executable,
+            str(python),
             "--target",
             str(target),
             "--reinstall",

@@ -23,14 +23,10 @@ from torchmill.deliver.variant_resolver import ForcedGpu, ResolverAnswer
 from torchmill.fetch import download, package_index
 from torchmill.host.host import Host
 from torchmill.host.measurement import read_or_measure_host
-from torchmill.host.native import processor_flags
-from torchmill.host.processor import processor_needs
+from torchmill.host.native import native_arch, processor_flags
 from torchmill.plan import drivers, variant_choice
 from torchmill.plan.variant_choice import MachineProperties
 from torchmill.wheel import variant_metadata
-
-_X86_64 = "x86_64"
-_LEVELS = (4, 3, 2)  # of x86_64; every such processor has level 1
 
 
 class ListedVariants(NamedTuple):
@@ -46,7 +42,7 @@ class MachineReading(NamedTuple):
 
     properties: MachineProperties
     gpu: ForcedGpu | None  # the newest of its GPUs, with its driver; None without
-    x86_64_level: int
+    processor: MachineProperties
     notes: Sequence[str]  # what was assumed, in sentences
 
 
@@ -171,24 +167,15 @@ def read_machine(facts: Facts, machine: Host) -> MachineReading:
         cuda = drivers.driver_cuda(facts, driver)
         if not driver:
             notes.append(f"its driver is not known, and taken for one of CUDA {cuda}")
-    level = 0
-    if machine.arch == _X86_64:
-        level = x86_64_level(machine.platform.processor_features)
-        if not machine.platform.processor_features:
-            notes.append("its processor is not described, and taken for the oldest of x86_64")
+    features = machine.platform.processor_features
+    processor = variant_choice.processor_properties(machine.arch, features)
+    if processor and not features:
+        notes.append(f"its processor is not described, and taken for the oldest of {machine.arch}")
     gpu = None
     if capabilities:
         gpu = ForcedGpu(max(capabilities, key=capability_key), cuda)
-    properties = variant_choice.machine_properties(capabilities, cuda, level)
-    return MachineReading(properties, gpu, level, notes)
-
-
-def x86_64_level(features: Sequence[str]) -> int:
-    """Return the level of a processor with some features: 3 of x86-64-v3."""
-    for level in _LEVELS:
-        if set(processor_needs(_X86_64, f"x86-64-v{level}")) <= set(features):
-            return level
-    return 1
+    properties = variant_choice.machine_properties(capabilities, cuda, processor)
+    return MachineReading(properties, gpu, processor, notes)
 
 
 def _ask_resolver(
@@ -197,12 +184,13 @@ def _ask_resolver(
     """Return what uv says, or why it was not asked."""
     if not described:
         return variant_resolver.ask_uv(variants)
-    needs_level = any(
-        required.namespace == variant_choice.X86_64
+    depends_on_processor = any(
+        required.namespace != variant_choice.NVIDIA
         for variant in variants
         for required in variant.properties
     )
-    if needs_level and reading.x86_64_level != x86_64_level(tuple(processor_flags())):
+    here = variant_choice.processor_properties(native_arch(), processor_flags())
+    if depends_on_processor and reading.processor != here:
         problem = "uv tells the processor of the machine it runs on, and this is another one"
         return ResolverAnswer("", problem=problem)
     if reading.gpu is None:

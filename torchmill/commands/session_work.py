@@ -142,13 +142,22 @@ def build_wheel(session: NoxSession, listed: MatrixSession, run_pipeline: RunPip
     """Build the wheel of a session, after those that it needs; do nothing if it is up to date.
 
     `listed` is the session as nox lists it. If TORCHMILL_WHEELS names places of wheels that were
-    built elsewhere, and one of them offers this wheel, it is taken instead.
+    built elsewhere, and one of them offers this wheel, it is taken instead. If `--cpu` names
+    several processors, the session runs once for each.
     """
     from torchmill.cell.context import create_context, missing_sessions
     from torchmill.cell.up_to_date import find_delivered_wheel
+    from torchmill.plan.options import split_processors
 
     with end_with_message(session):
         venv = _require_environment(session, listed)
+        runs = split_processors(session.posargs, f"nox -s {listed.name} --")
+        if len(runs) > 1:
+            with chdir(session.invoked_from):
+                for words in runs:
+                    _run_session(session, venv.parent, "-s", listed.name, "--", *words)
+            session.log("`invoke index --variants` makes them variants of one version")
+            return
         facts, cell = load_cell(listed.name, Layout.of_checkout(CHECKOUT))
         # The words after -- may name files, from the folder in which nox was called.
         with chdir(session.invoked_from):

@@ -29,10 +29,22 @@ class Arch:
     oldest_glibc: VersionText | None = None
     # The option of gcc and clang that names a processor, "-march"; "": they are given none.
     cpu_option: str = ""
+    # The option for versions of the architecture, "-march"; "": they are named like processors.
+    version_option: str = ""
+    versions: tuple[str, ...] = ()  # "armv8.2-a"
     # processor -> further flags for it, spelled as different compilers do; the first that works
     cpu_wants: Mapping[str, tuple[str, ...]] = no_entries()
     # predefined macro of compilers -> name of the feature in Linux: "__AVX2__" -> "avx2"
     features: Mapping[str, str] = no_entries()
+
+    def processor_flag(self, name: str) -> str:
+        """Return the flag that names a processor, or a version of the architecture, to compilers.
+
+        "" if they are given none. Extensions may stand behind the name: "armv8.2-a+fp16".
+        """
+        if name.partition("+")[0] in self.versions:
+            return f"{self.version_option}={name}"
+        return f"{self.cpu_option}={name}" if self.cpu_option else ""
 
 
 @dataclass(frozen=True, slots=True)

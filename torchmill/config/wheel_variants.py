@@ -107,6 +107,15 @@ def named_processors() -> tuple[str, ...]:
     return tuple(_table()["processors"])
 
 
+def arm_versions() -> Mapping[str, Sequence[str]]:
+    """Return what a client asks of an Arm processor for each version, "8.2a", oldest first.
+
+    The features are those of Linux, without those of the versions before.
+    """
+    versions: Mapping[str, Sequence[str]] = _table()["arm_versions"]
+    return versions
+
+
 def unknown_properties(properties: Sequence[VariantProperty]) -> list[VariantProperty]:
     """Return the properties that no provider can name."""
     patterns = {}

@@ -32,7 +32,8 @@ def resolve_processor(
     compiler other than gcc and clang.
     """
     option = facts.arches[arch].cpu_option
-    if cpu is None or not option or arch != host.arch:
+    flag = facts.arches[arch].processor_flag(cpu or "")
+    if cpu is None or not flag or arch != host.arch:
         return None
     cxx = settings.get("CXX", "")
     compiler = host.compilers.of_command(cxx)
@@ -47,12 +48,12 @@ def resolve_processor(
     variables = {**os.environ, "LC_ALL": "C"}
     try:
         # With -dM, the preprocessor prints the predefined macros, which tell the features.
-        macros = ask([*words, f"{option}={cpu}", "-dM", "-E", *_EMPTY_SOURCE], variables)
+        macros = ask([*words, flag, "-dM", "-E", *_EMPTY_SOURCE], variables)
     except (CommandError, HostError) as error:
         output = str(getattr(error, "output", error))
         raise _unknown_processor(cpu, compiler, output) from None
     name = cpu
-    flags = [f"{option}={cpu}"]
+    flags = [flag]
     if cpu == NATIVE:
         name, flags = _resolve_native(words, option, variables)
     spellings = facts.arches[arch].cpu_wants.get(name.removeprefix(f"{NATIVE}."), ())

@@ -32,6 +32,8 @@ _RELEASE = re.compile(r"(?:torch ?={1,3} ?|v)?(\d+\.\d+(?:\.\d+)?)", re.ASCII)
 HELP = read_table_beside(__file__, "options.toml")
 _REPEATED = ("set_", "patch")  # options that may be given several times
 _SWITCHES = ("--network", "--no-guard")  # options without a value
+_CPU = "--cpu"
+ANY_PROCESSOR = "any"  # the value of --cpu for a wheel that any processor runs
 
 
 class OptionParser(argparse.ArgumentParser):
@@ -135,7 +137,7 @@ def parse_words(
         guard=parsed.guard,
         network=parsed.network,
         secure=parsed.secure,
-        cpu=parsed.cpu,
+        cpu=_parse_processor(parsed.cpu, prog),
         debug_info=parsed.debug_info,
         shard=_parse_shard(parsed.shard, parsed.parts, prog, environ),
         until=_parse_until(parsed.until, prog),
@@ -144,6 +146,45 @@ def parse_words(
         torch=None if is_pypi else parsed.torch, parts=parsed.parts, patches=tuple(parsed.patch)
     )
     return options, files
+
+
+def split_processors(arguments: Sequence[str], prog: str) -> list[list[str]]:
+    """Return the words of a session for each processor in a list: --cpu any,x86-64-v3,x86-64-v4.
+
+    Without such a list, these are the words as they are. Raises ConfigError for a list with an
+    empty name, or with one twice.
+    """
+    words = list(arguments)
+    for position, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if flag != _CPU:
+            continue
+        end = position + 1
+        if not equals and end < len(words):
+            value = words[end]
+            end += 1
+        names = [name.strip() for name in value.split(",")]
+        if len(names) == 1:
+            break
+        if not all(names) or len(set(names)) < len(names):
+            raise ConfigError(
+                f"{prog}: {_CPU} {value}: name each processor once, as in "
+                f"{ANY_PROCESSOR},x86-64-v3,x86-64-v4",
+                code="invalid-option",
+            )
+        return [[*words[:position], f"{_CPU}={name}", *words[end:]] for name in names]
+    return [words]
+
+
+def _parse_processor(name: str | None, prog: str) -> str | None:
+    """Return the processor that --cpu names; None for any. Raises ConfigError for a list."""
+    if name is not None and "," in name:
+        raise ConfigError(
+            f"{prog}: {_CPU} {name}: only the session of a wheel makes one for each of several "
+            "processors, as `nox -s wheel-3.12-cpu -- --cpu any,x86-64-v3`: name one",
+            code="invalid-option",
+        )
+    return None if name == ANY_PROCESSOR else name
 
 
 def tag_of_torch(torch: str) -> str:

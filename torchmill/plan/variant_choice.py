@@ -5,8 +5,9 @@ The properties of a machine are those that a client's provider tells, and the ch
 have all code that any of them would run. uv itself is asked by deliver/variant_resolver.py.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from packaging.version import Version
 
@@ -16,20 +17,24 @@ from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.versions import cuda_label
 from torchmill.config.wheel_variants import NULL_VARIANT, VariantProperty, WheelVariant
+from torchmill.host.processor import processor_needs
 
 NVIDIA = "nvidia"
 X86_64 = "x86_64"
+AARCH64 = "aarch64"
 LOWER_BOUND = "cuda_version_lower_bound"
 SM_ARCH = "sm_arch"
 _LEVEL = "level"
+_VERSION = "version"
 # Systems on a chip have Arm processors.
-_ARCH_OF_CHIPS = "aarch64"
+_ARCH_OF_CHIPS = AARCH64
 _OLDEST_CUDA_MAJOR = 11  # that NVIDIA's provider tells
 _NEWEST_CUDA_MINOR = 20
 _END = (1 << 30, 0, 0)  # behind all properties of a variant
 
 # The values that a machine has of each feature, by namespace and feature, the best first.
 MachineProperties = Mapping[tuple[str, str], Sequence[str]]
+NO_PROPERTIES: MachineProperties = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +151,15 @@ def oldest_cuda(facts: Facts, cuda: str) -> str:
 
 
 def machine_properties(
-    gpus: Iterable[str], driver_cuda: str, x86_64_level: int = 0
+    gpus: Iterable[str], driver_cuda: str, processor: MachineProperties = NO_PROPERTIES
 ) -> MachineProperties:
     """Return the properties that a client's providers tell of a machine.
 
     `gpus` are the capabilities of its GPUs, of which only the newest counts. `driver_cuda` is the
-    CUDA version of its driver, "" if there is none: then nothing is told of GPUs. `x86_64_level` is
-    0 on other processors.
+    CUDA version of its driver, "" if there is none: then nothing is told of GPUs. `processor` is
+    what `processor_properties` returns.
     """
-    properties: dict[tuple[str, str], Sequence[str]] = {}
+    properties = dict(processor)
     if driver_cuda:
         major, minor = capability_key(driver_cuda)
         bounds: list[str] = []
@@ -169,10 +174,29 @@ def machine_properties(
         major, minor = capability_key(capability)
         codes = [f"{major}{number}_real" for number in range(minor, -1, -1)]
         properties[NVIDIA, SM_ARCH] = [*codes, f"{major}0_virtual"]
-    if x86_64_level:
-        levels = [f"v{number}" for number in range(x86_64_level, 0, -1)]
-        properties[X86_64, _LEVEL] = levels
     return properties
+
+
+def processor_properties(arch: str, features: Collection[str]) -> MachineProperties:
+    """Return the properties that a client's providers tell of a processor, by its features.
+
+    There are none for an arch other than x86_64 and aarch64. A client also goes by the number of an
+    Arm core, which is not known here.
+    """
+    if arch == X86_64:
+        levels = ["v1"]
+        for number in (2, 3, 4):
+            if set(processor_needs(X86_64, f"x86-64-v{number}")) <= set(features):
+                levels.append(f"v{number}")
+        return {(X86_64, _LEVEL): levels[::-1]}
+    if arch == AARCH64:
+        versions: list[str] = []
+        for version, needs in wheel_variants.arm_versions().items():
+            if not set(needs) <= set(features):
+                break
+            versions.append(version)
+        return {(AARCH64, _VERSION): versions[::-1]}
+    return NO_PROPERTIES
 
 
 def runs_on(variant: WheelVariant, machine: MachineProperties) -> bool:

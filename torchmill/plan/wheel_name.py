@@ -111,14 +111,13 @@ def requested_processor(facts: Facts, build: Build, options: Options) -> Process
     """
     if options.cpu is None or options.processor is not None:
         return options.processor
-    compiler_option = facts.arches[build.arch].cpu_option
-    if not compiler_option:
+    flag = facts.arches[build.arch].processor_flag(options.cpu)
+    if not flag:
         raise ConfigError(
             f"--cpu {options.cpu}: this option works on Linux only: leave it out",
             code="processor-not-told",
         )
-    flags = (f"{compiler_option}={options.cpu}",)
-    return Processor(options.cpu, flags, processor_needs(build.arch, options.cpu))
+    return Processor(options.cpu, (flag,), processor_needs(build.arch, options.cpu))
 
 
 def processor_words(processor: str) -> list[str]:
