@@ -1,6 +1,8 @@
 """The real tasks without a process of their own, for tests of many command lines."""
 
 import shlex
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,11 +11,33 @@ from invoke import Exit, Program
 
 import tasks
 from tests.support.commands import InvokeHere
+from tests.support.made_index import UV
 from torchmill.commands import command_line
 from torchmill.config import remembered_facts
 from torchmill.config.facts import Facts
 from torchmill.core import exits, reaper
 from torchmill.core.exits import exit_with_error
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of Poetry and PDM, each in the versions that it was released with."""
+    # the newest PDM does not start with the newest httpx: "locked" are the versions that it was tested with
+    return installed_programs(tmp_path_factory, "poetry>=2.1", "pdm[locked]>=2.22")
+
+
+@pytest.fixture(scope="module")
+def hatch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the program Hatch, which does not take the versions that PDM was released with."""
+    return installed_programs(tmp_path_factory, "hatch>=1.16") / "hatch"
+
+
+def installed_programs(factory: pytest.TempPathFactory, *packages: str) -> Path:
+    """Install packages from PyPI into an environment of their own; return the folder of programs."""
+    folder = factory.mktemp("clients")
+    subprocess.run([UV, "venv", "-q", "--python", sys.executable, folder / "v"], check=True)
+    subprocess.run([UV, "pip", "install", "-q", "--python", folder / "v", *packages], check=True)
+    return folder / "v" / "bin"
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from packaging.pylock import Pylock
 from press_support.written_wheels import made
 
 from tests.support.made_index import PIP, UV, Home, served
@@ -119,17 +121,6 @@ def shop(tmp_path: Path, small_facts: Facts) -> Iterator[Shop]:
         yield Shop(home, f"http://127.0.0.1:{port}", tmp_path)
 
 
-@pytest.fixture(scope="module")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of Poetry and PDM, each in the versions that it was released with."""
-    folder = tmp_path_factory.mktemp("clients")
-    subprocess.run([UV, "venv", "-q", "--python", sys.executable, folder / "v"], check=True)
-    # the newest PDM does not start with the newest httpx: "locked" are the versions that it was tested with
-    packages = ["poetry>=2.1", "pdm[locked]>=2.22"]
-    subprocess.run([UV, "pip", "install", "-q", "--python", folder / "v", *packages], check=True)
-    return folder / "v" / "bin"
-
-
 class Project:
     """A project that a snippet is put into, and an environment of its own."""
 
@@ -150,6 +141,8 @@ class Project:
             "PDM_CACHE_DIR": str(self.folder.parent / "pdm"),
             "PDM_LOG_DIR": str(self.folder.parent / "log"),
             "PDM_CHECK_UPDATE": "0",
+            "HATCH_DATA_DIR": str(self.folder.parent / "hatch"),
+            "HATCH_CACHE_DIR": str(self.folder.parent / "hatch"),
             "XDG_CONFIG_HOME": str(self.folder.parent / "config"),
         }
         env = {
@@ -357,6 +350,61 @@ def test_pip_installs_from_the_requirements(shop: Shop, index: str) -> None:
         *PIP, "--python", project.folder / ".venv", "install", "-q", "-r", "requirements.txt"
     )
     assert project.imported() == INSTALLED
+
+
+@on_linux
+@pytest.mark.parametrize("index", ["folder", "served", "by address"])
+def test_hatch_makes_an_environment(shop: Shop, hatch: Path, index: str) -> None:
+    chosen = {"index": shop.url} if index == "served" else {"direct": index == "by address"}
+    project = Project(shop.folder / "p", shop.snippet("hatch", *TAGS, **chosen))
+    code = "import base, addon; print(base.__version__, base.where, addon.__version__, addon.where)"
+    done = project.must(hatch, "run", "python", "-c", code)
+    assert done.splitlines()[-1] == INSTALLED
+
+
+@on_linux
+@pytest.mark.parametrize("index", ["folder", "served"])
+def test_pip_and_uv_install_from_a_lock_file(shop: Shop, index: str) -> None:
+    chosen = {"index": shop.url} if index == "served" else {}
+    text = shop.snippet("pylock", HERE, **chosen)
+    lock = Pylock.from_dict(tomllib.loads(text))
+    for package in lock.packages:
+        assert package.wheels is not None
+        for wheel in package.wheels:
+            assert wheel.filename in LABELLED
+            assert wheel.hashes["sha256"]
+    assert [package.name for package in lock.packages] == ["addon", "base"]
+    for client in ("pip", "uv"):
+        project = Project(shop.folder / f"project-{client}", text, "pylock.toml")
+        if client == "pip":
+            words = ["--python", project.folder / ".venv", "install", "-q", "-r", "pylock.toml"]
+            project.must(*PIP, *words)
+        else:
+            project.must(UV, "pip", "sync", "pylock.toml")
+        assert project.imported() == INSTALLED
+
+
+@on_linux
+def test_a_lock_file_refuses_another_wheel(shop: Shop) -> None:
+    text = shop.snippet("pylock", HERE, index=shop.url)
+    stocked(shop.home.dist, {"base": "3.0.0"}, "cpu", HERE)
+    wheel = next(iter(shop.home.out.glob(f"cpu/base-3.0.0+cpu-{TAGS[HERE]}.whl")))
+    content = wheel.read_bytes()
+    wheel.unlink()  # it is another name of the file in dist/
+    wheel.write_bytes(content + b"more")
+    project = Project(shop.folder / "p", text, "pylock.toml")
+    words = ["--python", project.folder / ".venv", "install", "-q", "-r", "pylock.toml"]
+    done = project.run(*PIP, *words)
+    assert done.returncode != 0
+    assert "hash" in done.stderr.lower()
+
+
+@on_linux
+def test_a_project_that_cannot_be_locked_is_refused(shop: Shop) -> None:
+    for path in shop.home.out.glob("cpu/base-3.0.0*"):
+        path.unlink()
+    with refused("cannot-lock"):
+        shop.snippet("pylock", HERE, index=str(shop.home.out))
 
 
 def test_the_metadata_of_one_version_must_be_equal(shop: Shop) -> None:

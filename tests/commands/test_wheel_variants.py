@@ -25,6 +25,7 @@ from torchmill.commands import index_variants, slim, snippet, verify
 from torchmill.commands.explain_variant import explain_variant
 from torchmill.config.facts import Facts
 from torchmill.config.wheel_variants import NULL_VARIANT, VariantProperty, WheelVariant
+from torchmill.core import uv_program
 from torchmill.core.paths import Layout
 from torchmill.deliver import variant_resolver
 from torchmill.deliver.index import pages, variant_files
@@ -180,6 +181,31 @@ def test_other_clients_take_the_plain_wheel(home: Home, tmp_path: Path) -> None:
         flat = ["--no-index", "--no-deps", "--find-links", f"{url}torch_stable.html"]
         install("pip", tmp_path / "flat", [*flat, "torch==2.15.0"])
         assert variant_clients.installed_label(tmp_path / "flat") == ""
+
+
+def test_poetry_and_pdm_take_the_plain_wheel(home: Home, clients: Path, tmp_path: Path) -> None:
+    home.index(variants=True)
+    with served(home.out) as port:
+        for tool, install_word in (("poetry", "install"), ("pdm", "sync")):
+            project = tmp_path / tool
+            project.mkdir()
+            layout = Layout(home.path, home.path / "cache")
+            text = snippet.write_snippet(
+                home.facts,
+                layout,
+                tool=tool,
+                index=f"http://127.0.0.1:{port}",
+                package=["torch"],
+            )
+            (project / "pyproject.toml").write_text(text)
+            variant_clients.run_tool(project, [clients / tool, "lock"])
+            lock = (project / f"{tool}.lock").read_text("utf-8")
+            assert PLAIN in lock
+            assert "cu132_sm" not in lock
+            assert "-null.whl" not in lock
+            variant_clients.run_tool(project, [clients / tool, install_word])
+            (site,) = (project / ".venv" / "lib").glob("python*/site-packages")
+            assert variant_clients.installed_label(site) == ""
 
 
 def test_the_pages_have_the_metadata_of_the_variants(home: Home) -> None:
@@ -587,7 +613,7 @@ def test_an_answer_that_no_variant_has_is_refused(
     ]
     uv.write_text("\n".join(script) + "\n")
     uv.chmod(0o755)
-    monkeypatch.setattr(variant_resolver, "_uv_command", lambda: [str(uv)])
+    monkeypatch.setattr(uv_program, "uv_command", lambda: [str(uv)])
     other = WheelVariant("sm90", (VariantProperty("nvidia", "sm_arch", "90_real"),))
     answers = {
         "good": variant_metadata.compose_metadata([SM86]),
@@ -613,7 +639,7 @@ def test_a_resolver_without_variants_is_not_asked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     uv = tmp_path / "uv"
-    monkeypatch.setattr(variant_resolver, "_uv_command", lambda: [str(uv)])
+    monkeypatch.setattr(uv_program, "uv_command", lambda: [str(uv)])
     assert "not installed" in variant_resolver.ask_uv([SM86]).problem
     uv.write_text("#!/bin/sh\necho 'uv 0.9.0'\n")
     uv.chmod(0o755)

@@ -112,3 +112,23 @@ def lock(folder: Path, index: str, requirement: str, variables: Mapping[str, str
     done = run_uv(folder, [*PREVIEW, "lock", "--python", sys.executable], variables)
     assert done.returncode == 0, done.stderr
     return (folder / "uv.lock").read_text("utf-8")
+
+
+def run_tool(folder: Path, command: Sequence[str | Path]) -> None:
+    """Run Poetry or PDM in a folder, without what they keep or are told elsewhere."""
+    variables = {
+        "POETRY_CACHE_DIR": str(folder / "cache"),
+        "POETRY_NO_INTERACTION": "1",
+        "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
+        "PDM_CACHE_DIR": str(folder / "cache"),
+        "PDM_CHECK_UPDATE": "0",
+        "PDM_LOG_DIR": str(folder / "log"),
+        "XDG_CONFIG_HOME": str(folder / "config"),
+        "VIRTUAL_ENV": str(folder / ".venv"),
+    }
+    if not (folder / ".venv").exists():
+        subprocess.run([UV, "venv", "-q", "--python", sys.executable, folder / ".venv"], check=True)
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

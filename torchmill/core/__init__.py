@@ -31,4 +31,5 @@
 - task_lines: the names of all tasks by stage, each with a line about it
 - units: bytes and durations as people write them
 - urls: URLs from users: checked before use, and shown without secrets
+- uv_program: the program uv, which is among the requirements of torchmill
 """

@@ -18,6 +18,7 @@ from millpress.file_names import VARIANT_FILE
 from packaging.version import InvalidVersion, Version
 
 from torchmill.config.wheel_variants import WheelVariant
+from torchmill.core import uv_program
 from torchmill.core.errors import DeliveryError, HostError
 from torchmill.core.process import CommandError, ask, program_output
 from torchmill.deliver.index.variant_files import SUFFIX
@@ -54,7 +55,7 @@ def ask_uv(variants: Sequence[WheelVariant], gpu: ForcedGpu | None = None) -> Re
 
     Without uv, and if it is too old or fails, the answer has a problem instead.
     """
-    uv = _uv_command()
+    uv = uv_program.uv_command()
     client = program_output(*uv, "--version").partition("(")[0].strip()
     try:
         version = Version(client.removeprefix("uv "))
@@ -75,11 +76,6 @@ def ask_uv(variants: Sequence[WheelVariant], gpu: ForcedGpu | None = None) -> Re
         except (CommandError, HostError) as error:
             return ResolverAnswer("", problem=f"{client} failed ({error})")
         return _read_answer(client, target, [variant.label for variant in variants])
-
-
-def _uv_command() -> list[str]:
-    """Return the command of uv: of this Python's package, which is one of torchmill's own."""
-    return [sys.executable, "-P", "-m", "uv"]
 
 
 def _environment(environ: Mapping[str, str], gpu: ForcedGpu | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Snippets for uv, Poetry, PDM, pip, conda and pixi: requirements (PEP 508), sources and TOML.
+"""Snippets for uv, Poetry, PDM, Hatch, pip, conda and pixi: requirements (PEP 508), sources, TOML.
 
 A *pin* is the decision for one package on one platform; a *direct* pin names its wheels by their
 URLs, and needs no *place*, the index or folder that a tool fetches wheels from. A *default* place
@@ -49,8 +49,10 @@ def snippet_tools(facts: Facts) -> dict[str, SnippetTool]:
         "uv": SnippetTool(takes_several=True, render=render_uv),
         "poetry": SnippetTool(takes_several=False, render=render_poetry),
         "pdm": SnippetTool(takes_several=False, render=render_pdm),
-        "pip": SnippetTool(takes_several=False, render=partial(_fill_snippet, "pip.txt")),
-        "conda": SnippetTool(takes_several=False, render=partial(_fill_snippet, "conda.yml")),
+        "hatch": SnippetTool(takes_several=False, render=render_hatch),
+        "pip": SnippetTool(takes_several=False, render=partial(fill_snippet, "pip.txt")),
+        "pylock": SnippetTool(takes_several=False, render=_render_pylock),
+        "conda": SnippetTool(takes_several=False, render=partial(fill_snippet, "conda.yml")),
         # variants become environments
         "pixi": SnippetTool(takes_several=True, render=partial(render_pixi, subdirs=subdirs)),
     }
@@ -179,7 +181,7 @@ def render_uv(decisions: Sequence[SnippetDecision]) -> str:
                 sources.append(entry)
         tables[package] = sources
     markers = [platform_marker(arch) for arch in platforms]
-    return _fill_snippet("uv.toml", decisions, tables=tables, markers=markers)
+    return fill_snippet("uv.toml", decisions, tables=tables, markers=markers)
 
 
 def render_poetry(decisions: Sequence[SnippetDecision]) -> str:
@@ -206,7 +208,7 @@ def render_poetry(decisions: Sequence[SnippetDecision]) -> str:
             sources.append(entry)
         tables[package] = sources
     named_by_url = decision != requested
-    return _fill_snippet("poetry.toml", [decision], tables=tables, named_by_url=named_by_url)
+    return fill_snippet("poetry.toml", [decision], tables=tables, named_by_url=named_by_url)
 
 
 def render_pdm(decisions: Sequence[SnippetDecision]) -> str:
@@ -222,7 +224,36 @@ def render_pdm(decisions: Sequence[SnippetDecision]) -> str:
         placed_pins = [pin for pin in pins if pin.place == place and pin.package in packages]
         sources[place] = list(dict.fromkeys(pin.package for pin in placed_pins))
     commands = _lock_commands(decision)
-    return _fill_snippet("pdm.toml", decisions, locking=commands, sources=sources)
+    return fill_snippet("pdm.toml", decisions, locking=commands, sources=sources)
+
+
+def render_hatch(decisions: Sequence[SnippetDecision]) -> str:
+    """Return pyproject.toml for Hatch, which installs by uv.
+
+    Hatch has no indexes of its own: uv reads them from variables of the environment. It takes a
+    package from the first index that has it, and asks PyPI last.
+    """
+    decision = decisions[0]
+    places = places_to_name(decisions)
+    variables = {}
+    indexes = [place.url for place in places if not place.flat]
+    folders = [place.url for place in places if place.flat]
+    if indexes:
+        variables["UV_INDEX"] = " ".join(indexes)
+    if folders:
+        variables["UV_FIND_LINKS"] = " ".join(folders)
+    if any(len({pin.place for pin in decision.of_package(name)}) > 1 for name in decision.packages):
+        # Another platform's version of a package is at another place.
+        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    has_addresses = any(pin.direct for pin in decision.pins)
+    return fill_snippet("hatch.toml", decisions, variables=variables, has_addresses=has_addresses)
+
+
+def _render_pylock(decisions: Sequence[SnippetDecision]) -> str:
+    """Return pylock.toml, which uv writes: that module is loaded only here."""
+    from torchmill.deliver.snippet import lock_file
+
+    return lock_file.render_pylock(decisions)
 
 
 def _lock_commands(decision: SnippetDecision) -> list[str]:
@@ -299,7 +330,7 @@ def render_pixi(decisions: Sequence[SnippetDecision], subdirs: Mapping[str, str]
         tables |= _pixi_tables(decision, names, prefix)
         pins += decision.pins
     folder_urls = [place.url for place in places_to_name(decisions) if place.flat]
-    return _fill_snippet(
+    return fill_snippet(
         "pixi.toml",
         decisions,
         subdirs=names.values(),
@@ -352,7 +383,7 @@ def _pixi_value(pin: PlatformPin) -> PixiValue:
     return {"version": version, "index": pin.place.url}
 
 
-def _fill_snippet(file: str, decisions: Sequence[SnippetDecision], **values: object) -> str:
+def fill_snippet(file: str, decisions: Sequence[SnippetDecision], **values: object) -> str:
     """Return the file of a tool: its template with `values`, and with the values of all tools."""
     from torchmill.deliver.templates import fill_template
 
