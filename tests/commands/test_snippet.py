@@ -362,6 +362,12 @@ def test_hatch_makes_an_environment(shop: Shop, hatch: Path, index: str) -> None
     assert done.splitlines()[-1] == INSTALLED
 
 
+def lock_words(project: Project) -> list[str]:
+    """Return the words of pip that install a lock file into the environment of a project."""
+    venv = str(project.folder / ".venv")
+    return ["--python", venv, "install", "-q", "-r", "pylock.toml"]
+
+
 @on_linux
 @pytest.mark.parametrize("index", ["folder", "served"])
 def test_pip_and_uv_install_from_a_lock_file(shop: Shop, index: str) -> None:
@@ -377,8 +383,7 @@ def test_pip_and_uv_install_from_a_lock_file(shop: Shop, index: str) -> None:
     for client in ("pip", "uv"):
         project = Project(shop.folder / f"project-{client}", text, "pylock.toml")
         if client == "pip":
-            words = ["--python", project.folder / ".venv", "install", "-q", "-r", "pylock.toml"]
-            project.must(*PIP, *words)
+            project.must(*PIP, *lock_words(project))
         else:
             project.must(UV, "pip", "sync", "pylock.toml")
         assert project.imported() == INSTALLED
@@ -393,8 +398,7 @@ def test_a_lock_file_refuses_another_wheel(shop: Shop) -> None:
     wheel.unlink()  # it is another name of the file in dist/
     wheel.write_bytes(content + b"more")
     project = Project(shop.folder / "p", text, "pylock.toml")
-    words = ["--python", project.folder / ".venv", "install", "-q", "-r", "pylock.toml"]
-    done = project.run(*PIP, *words)
+    done = project.run(*PIP, *lock_words(project))
     assert done.returncode != 0
     assert "hash" in done.stderr.lower()
 

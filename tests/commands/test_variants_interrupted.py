@@ -84,7 +84,7 @@ def killed_at(
         os._exit(1)
 
 
-def page_links(page: Path) -> Iterator[tuple[Path, str]]:
+def page_links(page: Path) -> Iterator[tuple[Path, str | None]]:
     """Yield the file and the digest that each link of a page names."""
     for file in package_index.parse_html_page(page.read_text("utf-8"), page.as_uri()):
         if file.name.endswith((".whl", SUFFIX)):

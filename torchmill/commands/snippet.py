@@ -29,7 +29,7 @@ from torchmill.deliver.snippet.model import (
 )
 from torchmill.deliver.snippet.platforms import find_platforms
 from torchmill.deliver.snippet.stock import is_offer_of, read_stock
-from torchmill.deliver.snippet.tools import Render, snippet_tools
+from torchmill.deliver.snippet.tools import Render, SnippetTool, snippet_tools
 from torchmill.host import native
 
 _PYPROJECT_TOOLS = ("uv", "poetry", "pdm")  # whose settings --into edits
@@ -117,6 +117,7 @@ def _renderer(facts: Facts, tool: str, variants: Sequence[str]) -> Render:
     Raises ConfigError for an unknown tool, and for several variants if the tool cannot have them.
     """
     tools = snippet_tools(facts)
+    tools["pylock"] = SnippetTool(takes_several=False, render=_render_pylock)
     if tool not in tools:
         raise ConfigError(
             f"--tool {tool or 'is missing'}: choose from {', '.join(tools)}", code="unknown-tool"
@@ -129,6 +130,13 @@ def _renderer(facts: Facts, tool: str, variants: Sequence[str]) -> Render:
             code="several-variants",
         )
     return render
+
+
+def _render_pylock(decisions: Sequence[SnippetDecision]) -> str:
+    """Return pylock.toml, which uv writes: the module that runs uv is loaded for it alone."""
+    from torchmill.deliver.snippet import lock_file
+
+    return lock_file.render_pylock(decisions)
 
 
 def _refuse_edit_options(tool: str, variants: Sequence[str], into: str, extra: str) -> None:

@@ -55,7 +55,7 @@ def _name_wheels(lock: str) -> str:
     uv leaves the names out, and pip 26.1 and 26.2 then take "torch-1.13.1%2Bcpu-…" for a wrong name.
     """
     document = tomlkit.parse(lock)
-    for package in document["packages"]:  # type: ignore[union-attr]
+    for package in document["packages"]:
         for wheel in package.get("wheels", ()):
             file = posixpath.basename(urlsplit(wheel.get("url", "")).path)
             if unquote(file) != file:

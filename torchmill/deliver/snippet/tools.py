@@ -42,7 +42,7 @@ class SnippetTool(NamedTuple):
 
 
 def snippet_tools(facts: Facts) -> dict[str, SnippetTool]:
-    """Return the tools by their names."""
+    """Return the tools by their names, without `pylock`, whose file another module has uv write."""
     subdirs = facts.conda.subdirs if facts.conda else {}
     return {
         # variants become extras that exclude each other
@@ -51,7 +51,6 @@ def snippet_tools(facts: Facts) -> dict[str, SnippetTool]:
         "pdm": SnippetTool(takes_several=False, render=render_pdm),
         "hatch": SnippetTool(takes_several=False, render=render_hatch),
         "pip": SnippetTool(takes_several=False, render=partial(fill_snippet, "pip.txt")),
-        "pylock": SnippetTool(takes_several=False, render=_render_pylock),
         "conda": SnippetTool(takes_several=False, render=partial(fill_snippet, "conda.yml")),
         # variants become environments
         "pixi": SnippetTool(takes_several=True, render=partial(render_pixi, subdirs=subdirs)),
@@ -247,13 +246,6 @@ def render_hatch(decisions: Sequence[SnippetDecision]) -> str:
         variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     has_addresses = any(pin.direct for pin in decision.pins)
     return fill_snippet("hatch.toml", decisions, variables=variables, has_addresses=has_addresses)
-
-
-def _render_pylock(decisions: Sequence[SnippetDecision]) -> str:
-    """Return pylock.toml, which uv writes: that module is loaded only here."""
-    from torchmill.deliver.snippet import lock_file
-
-    return lock_file.render_pylock(decisions)
 
 
 def _lock_commands(decision: SnippetDecision) -> list[str]:
