@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from torchmill.config.facts import CauseCandidate, FailureCause
 from torchmill.plan.diagnosis.templates import fill_facts
+from torchmill.plan.doctor.foresight import foresight_sentence
 
 # The heading of a section, between two lines of dashes, or the name of a cause.
 HEADING = re.compile(
@@ -82,10 +83,12 @@ def _entry(cause: FailureCause) -> str:
     note = _PRECEDENCE_NOTES.get(cause.precedence, "")
     reasons = " ".join(map(_reason, cause.candidates))
     reasons = f"- **If facts decide:** {reasons}\n" if reasons else ""
+    foresight = foresight_sentence(cause.name)
+    doctor = f"- **Before a build:** {foresight}.\n" if foresight else ""
     return (
         f"\n## {cause.name}\n\n`{example}`\n\n"
         f"{explanation}.{releases}{note}\n\n"
-        f"- **Fix:** {fill_facts(cause.cure, {})}.\n{reasons}- **Source:** {cause.source}.\n"
+        f"- **Fix:** {fill_facts(cause.cure, {})}.\n{reasons}{doctor}- **Source:** {cause.source}.\n"
     )
 
 

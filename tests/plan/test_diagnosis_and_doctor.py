@@ -1,21 +1,27 @@
 """The diagnosis and the doctor go by the same rules, so they never contradict each other."""
 
+from functools import cache
+
 import pytest
 
-from tests.plan.test_doctor_cuda import LINUX, make_context
+from tests.plan.test_doctor_cuda import LINUX
 from tests.support.hosts import change_host
 from torchmill.config import facts_reader
 from torchmill.config.versions import is_within
 from torchmill.core.paths import CHECKOUT
 from torchmill.host.description import load_host
 from torchmill.host.host import Compiler, Host
-from torchmill.plan import causes
+from torchmill.plan import build_plan, matrix
+from torchmill.plan.build_options import Options
+from torchmill.plan.cell import Cell
 from torchmill.plan.diagnosis.host_facts import host_facts
 from torchmill.plan.diagnosis.rule_facts import add_rule_facts
 from torchmill.plan.diagnosis.situation import Fact, Situation, make_situation
 from torchmill.plan.doctor import examination
+from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.drivers import driver_runs
 from torchmill.plan.host_compiler import nvcc_takes
+from torchmill.plan.plan import Plan
 
 FACTS = facts_reader.read_facts(CHECKOUT / "build_configs")
 HOSTS = sorted((CHECKOUT / "tests/golden/hosts").glob("*.toml"))
@@ -64,52 +70,60 @@ def test_the_diagnosis_contradicts_the_doctors_rules_on_no_machine() -> None:
     assert compared > 500
 
 
-def failing_subjects(host: Host, identifier: str, tag: str) -> set[str]:
-    context = make_context(FACTS, host, identifier, tag)
-    findings = examination.examine_build(context)
-    return {finding.subject for finding in findings if finding.verdict in {"failure", "warning"}}
+# A rule as a fact of the diagnosis, the value that allows a build, and the doctor's finding on it.
+COMPARED = (
+    ("gcc_for_cuda", "fits", "host compiler of nvcc"),
+    ("glibc_fit", "fits", "glibc and CUDA"),
+    ("driver_fit", "fits", "GPU driver"),
+)
 
 
-WITH_GCC = change_host(LINUX, compilers={"default": Compiler("gcc", "11.2.1")})
-# A cause that is a matter of the machine: its line, a machine on which the doctor foresees it, one
-# on which it does not, and the subject of the doctor's finding.
-FORESEEN = {
-    "compiler-too-new-for-cuda": (
-        "host_config.h:1:2: error: #error -- unsupported GNU version!",
-        change_host(WITH_GCC, compilers={"default": Compiler("gcc", "14.2.0")}),
-        "host compiler of nvcc",
-    ),
-    "glibc-too-new-for-nvcc": (
-        'math_functions.h(2557): error: exception specification is incompatible with that of previous function "cospi"',
-        change_host(WITH_GCC, platform={"glibc": "2.41"}),
-        "glibc and CUDA",
-    ),
-    "compiler-missing": (
-        "error: command 'gcc' failed: No such file or directory",
-        change_host(WITH_GCC, compilers={"default": None, "by_command": {}}),
-        "C++ compiler",
-    ),
-    "nvcc-missing": (
-        "OSError: CUDA_HOME environment variable is not set.",
-        change_host(WITH_GCC, toolkits={"homes": {}}),
-        "CUDA toolkit",
-    ),
-    "driver-too-old": (
-        "RuntimeError: The NVIDIA driver on your system is too old (found version 9010).",
-        change_host(WITH_GCC, gpus={"driver": "390.46"}),
-        "GPU driver",
-    ),
-}
+def test_the_doctors_findings_agree_with_the_diagnosis_on_all_stored_machines() -> None:
+    contradictions: list[str] = []
+    compared = 0
+    for path in HOSTS:
+        host = load_host(path)
+        for cell in cells_by_toolkit(host.arch):
+            toolkit = str(cell.build.cuda)
+            plan = build_plan.compute_plan(FACTS, cell, host, Options(guard=False))
+            findings = examination.examine_build(CheckContext(FACTS, cell, host, plan))
+            alarms = {
+                finding.subject for finding in findings if finding.verdict in {"failure", "warning"}
+            }
+            subjects = {finding.subject for finding in findings}
+            situation = situation_of(planned_host(host, plan), toolkit)
+            for fact, good, subject in COMPARED:
+                value = situation.value(fact)
+                # A board's driver is judged by its JetPack, and a bridged one by its libraries.
+                is_own_driver = subject == "GPU driver" and (
+                    (host.platform.distribution and host.platform.distribution.l4t)
+                    or host.gpus.compat_folders
+                )
+                is_judged = subject in subjects or subject == "glibc and CUDA"
+                if value is None or not is_judged or is_own_driver:
+                    continue
+                compared += 1
+                if (value == good) == (subject in alarms):
+                    contradictions.append(f"{path.stem}, CUDA {toolkit}: {fact} {value}, {subject}")
+    assert contradictions == []
+    assert compared > 100
 
 
-@pytest.mark.parametrize("name", FORESEEN)
-def test_the_doctor_foresees_what_the_diagnosis_explains(name: str) -> None:
-    line, machine, subject = FORESEEN[name]
-    match = causes.diagnose(FACTS.causes, [line], rules=FACTS).match
-    assert match is not None
-    assert match.cause.name == name
-    assert subject in failing_subjects(machine, "wheel-3.10-cu118", "v2.4.1")
-    assert subject not in failing_subjects(WITH_GCC, "wheel-3.10-cu118", "v2.4.1")
+@cache
+def cells_by_toolkit(arch: str) -> list[Cell]:
+    """Return a buildable cell of torch for each toolkit that has one on an arch, the newest."""
+    by_toolkit: dict[str, Cell] = {}
+    for release in FACTS.releases["torch"]:
+        for cell in matrix.buildable_cells(FACTS, release, arch):
+            if cell.build.cuda:
+                by_toolkit[cell.build.cuda] = cell
+    return list(by_toolkit.values())
+
+
+def planned_host(host: Host, plan: Plan) -> Host:
+    """Return a machine whose usual compiler is the one that nvcc gets by the plan."""
+    command = plan.variables.get("CUDAHOSTCXX") or plan.variables.get("CXX", "")
+    return change_host(host, compilers={"default": host.compilers.of_command(command)})
 
 
 @pytest.mark.parametrize(

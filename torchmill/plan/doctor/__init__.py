@@ -5,6 +5,7 @@ The examination and its parts:
 - finding: a line of the doctor's table, the input of a check, and the kinds of cures
 - judgement: the findings that matter for the wheel itself, before its build begins
 - cure_command: read the commands in a cure
+- foresight: which causes of failures the doctor foresees, and why not others
 - cures: the cures of some findings together
 
 Checks of the machine:
