@@ -84,11 +84,11 @@ def _entry(cause: FailureCause) -> str:
     reasons = " ".join(map(_reason, cause.candidates))
     reasons = f"- **If facts decide:** {reasons}\n" if reasons else ""
     foresight = foresight_sentence(cause.name)
-    doctor = f"- **Before a build:** {foresight}.\n" if foresight else ""
+    doctor = f" Before a build: {foresight}." if foresight else ""
     return (
         f"\n## {cause.name}\n\n`{example}`\n\n"
-        f"{explanation}.{releases}{note}\n\n"
-        f"- **Fix:** {fill_facts(cause.cure, {})}.\n{reasons}{doctor}- **Source:** {cause.source}.\n"
+        f"{explanation}.{releases}{note}{doctor}\n\n"
+        f"- **Fix:** {fill_facts(cause.cure, {})}.\n{reasons}- **Source:** {cause.source}.\n"
     )
 
 

@@ -293,6 +293,6 @@ def test_the_doctor_says_it_on_this_machine_and_not_on_that(name: str) -> None:
 
 
 def test_a_sentence_says_what_foresees_a_cause_or_why_nothing_does() -> None:
-    assert foresight.foresight_sentence("memory").endswith("foresees it: memory")
+    assert foresight.foresight_sentence("memory").endswith("foresees it (memory)")
     assert "has no clock" in foresight.foresight_sentence("clock-skew")
     assert foresight.foresight_sentence("weights-only") == ""

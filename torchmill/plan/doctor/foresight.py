@@ -35,7 +35,7 @@ def foresight_sentence(name: str) -> str:
     """Return whether the doctor foresees a cause, as a sentence; "" if it is no matter of a machine."""
     subjects = foreseen_causes().get(name)
     if subjects:
-        return f"`invoke doctor SESSION` foresees it: {', '.join(subjects)}"
+        return f"`invoke doctor SESSION` foresees it ({', '.join(subjects)})"
     reason = unforeseen_causes().get(name)
     return f"the doctor does not foresee it: {reason}" if reason else ""
 
