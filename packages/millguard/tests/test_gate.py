@@ -345,6 +345,8 @@ def test_a_source_that_mentions_memory_is_no_sign_of_a_kill(
         "g++: fatal error: cannot execute 'cc1plus': vfork: Cannot allocate memory",
         "terminate called after throwing an instance of 'std::bad_alloc'",
         "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
+        "Killed",
+        "ptxas info    : Compile time = 134.684 ms\nKilled",
     ],
 )
 def test_messages_about_missing_memory_are_recognized(
@@ -358,6 +360,46 @@ def test_messages_about_missing_memory_are_recognized(
     assert heard.ended()[2] == 1
     heard.say("done")
     assert result(process)[0] == 1
+
+
+def one_run_of(through: Path, meeting: Meeting, compiler: Path, last: str) -> tuple[int, int]:
+    """Let a compiler that is a shell script run once; return its code, and whether it was killed."""
+    compiler.write_text(f"#!/bin/sh\n{last}\n")
+    compiler.chmod(0o755)
+    process = meeting.start(through, compiler, "-c", "a.cu")
+    heard = meeting.met()
+    heard.asked()
+    heard.say("go")
+    heard.group()
+    code, _, killed = heard.ended()
+    if killed:
+        heard.say("done")
+    assert result(process)[0] == code
+    return code, killed
+
+
+@pytest.mark.parametrize("said", ["", "ptxas info    : Used 31 registers", "Killed"])
+def test_nvcc_with_threads_that_names_no_error_has_lost_a_stage(
+    through: Path, meeting: Meeting, tmp_path: Path, said: str
+) -> None:
+    """As nvcc 13.0 with `--threads 2` ends if the kernel kills a stage: 255, without a word of its own."""
+    last = f"printf %s {shlex.quote(said)} >&2; exit 255"
+    assert one_run_of(through, meeting, tmp_path / "nvcc", last) == (255, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [
+        ("nvcc", "echo 'e.cu:1:10: fatal error: nothere.h: No such file' >&2; exit 255"),
+        ("nvcc", "echo 'ptxas fatal   : Ptx assembly aborted due to errors' >&2; exit 255"),
+        ("nvcc", "exit 1"),
+        ("g++", "exit 255"),
+    ],
+)
+def test_other_failures_are_no_lost_stage(
+    through: Path, meeting: Meeting, tmp_path: Path, name: str, last: str
+) -> None:
+    assert one_run_of(through, meeting, tmp_path / name, last)[1] == 0
 
 
 def test_a_compiler_that_the_guard_ended_is_no_failure_whatever_its_code(

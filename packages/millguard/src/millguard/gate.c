@@ -325,13 +325,32 @@ static int names_memory(void)
         "Killed signal terminated program", "Killed (program", "terminated with signal 9", "due to signal 9",
         "unable to execute command: Killed", "virtual memory exhausted", ": memory exhausted\n",
         ": out of memory\n", "out of memory allocating", ": Cannot allocate memory\n",
-        "instance of 'std::bad_alloc'", "of type std::bad_alloc", "Memory allocation failure"};
+        "instance of 'std::bad_alloc'", "of type std::bad_alloc", "Memory allocation failure",
+        "\nKilled\n" /* dash, of a program that it has started */ };
+    static const char first[] = "Killed\n";
     size_t length;
     const char *text = read_said(&length);
+    if (text != NULL && length >= sizeof first - 1 && memcmp(text, first, sizeof first - 1) == 0)
+        return 1;
     for (size_t i = 0; text != NULL && i < COUNT(words); i++)
         if (memmem(text, length, words[i], strlen(words[i])) != NULL)
             return 1;
     return 0;
+}
+
+/* Tell whether nvcc has failed without naming an error: the kernel has killed a stage of it.
+ *
+ * With `--threads 2` and more it ends with 255 whatever a stage ended with, and says nothing itself. Its stages
+ * are started by `sh -c`: dash says "Killed", bash becomes the stage and cannot say anything. */
+static int lost_a_stage(const char *program, int code)
+{
+    enum { ANY_FAILURE = 255 };
+    const char *slash = strrchr(program, '/');
+    if (code != ANY_FAILURE || strcmp(slash == NULL ? program : slash + 1, "nvcc") != 0)
+        return 0;
+    size_t length;
+    const char *text = read_said(&length);
+    return text == NULL || (memmem(text, length, "error", 5) == NULL && memmem(text, length, "fatal", 5) == NULL);
 }
 
 /* Start the compiler as a process group of its own, which the guard can pause and end as a whole.
@@ -406,7 +425,7 @@ static enum outcome run(char **command)
     if (outcome != RAN)
         return outcome;
     code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    int killed = code == 128 + SIGKILL || (code != 0 && names_memory());
+    int killed = code == 128 + SIGKILL || (code != 0 && names_memory()) || lost_a_stage(command[0], code);
     tell(line, (size_t)snprintf(line, sizeof line, "end %d %lld %d\n", code, used.ru_maxrss * RSS_UNIT, killed));
     return killed ? WAS_KILLED : RAN;
 }
