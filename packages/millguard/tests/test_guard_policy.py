@@ -373,6 +373,41 @@ def test_nobody_is_ended_twice_for_the_same_memory() -> None:
     assert not any(isinstance(one, Rerun) for one in decide(view))
 
 
+def test_a_paused_unit_is_ended_before_the_oldest_alone_takes_the_last_memory() -> None:
+    """As nvcc's last stage did below 3 GiB: 200 MiB in a quarter of a second, beside a paused compile."""
+    paces = ((308.0, 800), (150.0, 800), (79.0, 700), (79.0, 200))  # MiB, MiB a second
+    for headroom_before, pace in paces:
+        oldest = replace(guessed(1, 2048 * MIB), used=2440 * MIB)
+        neighbour = replace(guessed(2, 650 * MIB), since=1.0, used=336 * MIB, paused=4.0)
+        wanted = oldest.used + 350 * MIB
+        headroom, step, back = int(headroom_before) * MIB, 0.01, None
+        running = [oldest, neighbour]
+        now, falling = 200.0, 0.0
+        while running[0].used < wanted:
+            assert headroom > 0, "the kernel kills"
+            assert now < 210.0, "nothing goes on"
+            limit = headroom + sum(one.used for one in running)
+            view = PolicyInput(
+                now, headroom, limit, 2.0, (), tuple(running), falling=falling, lag=step
+            )
+            for one in decide(view):
+                match one:
+                    case Pause(1):
+                        running[0] = replace(running[0], paused=now)
+                    case Resume(1):
+                        running[0] = running[0].resumed(now)
+                    case Rerun(2):
+                        back = now + 0.06
+                        running.pop()
+            if back is not None and now >= back:
+                headroom, back = headroom + neighbour.used, None
+            taken = 0 if running[0].paused else int(pace * MIB * step)
+            running[0] = replace(running[0], used=running[0].used + taken)
+            headroom -= taken
+            now, falling = now + step, taken / step
+        assert len(running) == 1
+
+
 def test_only_the_time_between_pauses_counts() -> None:
     runs = ticket(1, since=10.0)
     assert runs.ran(12.0) == 2

@@ -372,7 +372,8 @@ def _relief(state: PolicyInput) -> Iterator[Decision]:
     if not is_empty and soon >= TIGHT * reserve + oldest_growth:
         return
     ended: set[int] = set()
-    if is_empty and (room < 0 or not moving):
+    # Pausing is no help if at most the oldest moves: it would go on at the next look, with no more room.
+    if is_empty and (room < 0 or len(moving) <= spared):
         missing = reserve - soon - state.ending  # units that are ending free theirs soon
         ended = _youngest_holding(oldest_first[spared:], missing)
     paused: Sequence[UnitTicket]
