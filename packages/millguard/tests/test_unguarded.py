@@ -5,6 +5,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,19 @@ def test_a_sandbox_that_hides_the_guards_folder_is_told(tmp_path: Path) -> None:
         tmp_path, ["--", "sh", "-c", "MILLGUARD_GATE=/no/such/folder ./cc -c a.c; :"]
     )
     assert "at least 1 compiler was not guarded: a sandbox hides" in done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user without a password")
+@pytest.mark.parametrize("gate", ["", "MILLGUARD_GATED=none"])
+def test_compilers_of_another_user_are_told(tmp_path: Path, gate: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        shutil.copy(str(shutil.which("sleep")), folder / "cc1plus")
+        as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        command = f"{gate} {shlex.join([*as_nobody, f'{folder}/cc1plus', '3'])}; :"
+        done = run_millguard(tmp_path, ["--", "sh", "-c", command])
+    assert "at least 1 compiler was not guarded: another user runs them" in done.stderr
 
 
 def test_a_server_that_ran_before_is_told(tmp_path: Path) -> None:

@@ -54,6 +54,11 @@ _SANDBOX_ADVICE = (
     "a sandbox hides the guard's folder from them: let it share /tmp, or set TMPDIR to a folder "
     "that it shares"
 )
+# The starter of compilers that run as another user, by a program that has no advice of its own.
+_OTHER_USER = "another user"
+_OTHER_USER_ADVICE = (
+    "another user runs them, who cannot reach this guard: run millguard as that user"
+)
 
 
 @dataclass(slots=True)
@@ -80,6 +85,8 @@ def _advice(starter: str) -> str:
     """Return what limits the compilers of a program, or why they are not seen."""
     if starter == _SANDBOX:
         return _SANDBOX_ADVICE
+    if starter == _OTHER_USER:
+        return _OTHER_USER_ADVICE
     unknown = (
         f"`{starter}` starts them in a way that is not seen: it is linked statically, or was started without "
         "the guard's variables"
@@ -126,7 +133,11 @@ class UnguardedWatch:
             self._seen.add(identity)
             if _is_left_to_itself(variables) or (is_of_go and _GO_TOOLS not in process.exe()):
                 return
-            starter = _SANDBOX if variables.get(_GATED) else _starter(process)
+            starter = _starter(process)
+            if process.uids().real != os.getuid():
+                starter = starter if starter in _ADVICE else _OTHER_USER
+            elif variables.get(_GATED):
+                starter = _SANDBOX
             self.compilers.counts[starter] = self.compilers.counts.get(starter, 0) + 1
 
     def _judge_server(self, name: str) -> None:
