@@ -67,6 +67,15 @@ def test_a_wrong_file_adds_nothing(history: Path, tmp_path: Path, text: str) -> 
     assert read_history(history) == before
 
 
+@pytest.mark.parametrize("content", [b"#include <regex>\n", b"\xff\n", b""])
+def test_another_file_is_refused_in_words_for_a_user(
+    history: Path, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "costs").write_bytes(content)
+    with pytest.raises(CostFileError, match="line 1: it is not JSON, as `millguard costs export`"):
+        import_costs(tmp_path / "costs", history)
+
+
 def test_without_a_history_there_is_nothing_to_export(tmp_path: Path) -> None:
     with pytest.raises(CostFileError, match="nothing was learned yet"):
         export_costs(tmp_path / "none", tmp_path / "costs")

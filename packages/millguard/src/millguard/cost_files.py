@@ -74,7 +74,7 @@ def _parse_costs(source: Path) -> Iterator[tuple[str, MeasuredNeed]]:
     lines = source.read_bytes().splitlines() or [b""]
     for number, line in enumerate(lines, start=1):
         try:
-            values = parse_object(line)
+            values = _parse_line(line)
             if number == 1:
                 _check_head(values)
             else:
@@ -83,6 +83,14 @@ def _parse_costs(source: Path) -> Iterator[tuple[str, MeasuredNeed]]:
             raise CostFileError(f"{source}: line {number}: it has no {error}") from None
         except ValueError as error:
             raise CostFileError(f"{source}: line {number}: {error}") from None
+
+
+def _parse_line(line: bytes) -> dict[str, object]:
+    """Return the JSON object in a line. Raises ValueError, in words for a user."""
+    try:
+        return parse_object(line)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise ValueError("it is not JSON, as `millguard costs export` writes it") from None
 
 
 def _check_head(values: dict[str, object]) -> None:
