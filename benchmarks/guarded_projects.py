@@ -46,7 +46,7 @@ WHEEL = f"{sys.executable} -m pip wheel -q --no-deps --no-cache-dir -w products 
 PROJECTS = (
     Project("ujson", "setuptools, C++", PYPI, WHEEL),
     Project("contourpy", "meson-python", PYPI, WHEEL),
-    Project("rapidfuzz", "scikit-build-core, CMake", PYPI, WHEEL),
+    Project("spglib", "scikit-build-core, CMake", PYPI, WHEEL),
     Project("psutil", "setuptools, C", PYPI, WHEEL),
     Project("cffi", "setuptools, isolated", PYPI, WHEEL),
     Project("lzo2", "autotools, a library of C", DEBIAN, "./configure -q && make -s -j2"),
