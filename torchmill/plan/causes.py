@@ -144,7 +144,7 @@ def diagnose(
 
     If a log has several runs of a build, the last one counts (`last_run`). `release` is the torch
     release that was built, if known: it rules causes out. Of the causes that lines show, what the
-    machine lacks goes before all others, and a general cause behind them. Then the earliest line
+    machine lacks goes before all others, and a general cause after them. Then the earliest line
     wins, and on one line the earlier entry of the catalogue. A mere report counts only if the first
     error has it.
 
@@ -448,7 +448,7 @@ def _parse_answers(table: str) -> list[tuple[re.Pattern[str], str]]:
 def _unmangle(name: str) -> str:
     """Return a C++ name that linkers know, such as "_ZN3c105ErrorE", as "c10::Error".
 
-    Other names are returned as they are. Arguments, which stand behind the name, are left out. In a
+    Other names are returned as they are. Arguments, which follow the name, are left out. In a
     mangled name, the length of each part stands before it.
     https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
     """

@@ -171,10 +171,10 @@ def _grams(text: str) -> set[str]:
 
 
 def _search_pieces(pieces: Iterable[Piece], text: str) -> re.Match[str] | None:
-    """Return the match of the last of some pieces that stand one behind the other; None without.
+    """Return the match of the last of some pieces that follow one another; None without.
 
-    It is enough to search behind the first match of each: a piece that is not behind the first is
-    behind no later match.
+    It is enough to search after the first match of each: a piece that does not follow the first
+    match follows no later one.
     """
     match: re.Match[str] | None = None
     start = 0

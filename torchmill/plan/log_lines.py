@@ -21,7 +21,7 @@ _WARNING = re.compile(LOG_WORDS["warning"])
 _MESSAGE = re.compile(r"(?:rror|fatal)(?: \w+)? *: |undefined |relocation ")  # in no command
 _CMAKE_MESSAGE = re.compile(r"(?P<indent> *)CMake (?P<kind>Error|(?:Deprecation )?Warning)\b")
 # Lines of one message of CMake. What is longer is hardly one message, but a log that is indented:
-# the lines behind these are judged like any others.
+# the lines after these are judged like any others.
 _MOST_MESSAGE_LINES = 60
 # What ninja writes of a failed step, and when it stops.
 FAILED_STEP = re.compile(r"\s*FAILED: (?:\[code=\d+\] )?(?P<target>\S*)")
@@ -222,7 +222,7 @@ def _join_message(message: Sequence[LogLine]) -> Iterator[LogLine]:
 def last_run(log: Iterable[str], observe: Callable[[LogLine], None] = _show_nobody) -> LogReading:
     """Return the telling lines of the last run in a log to which resumed builds were appended.
 
-    A run of ninja begins behind the stop of another, if a step fails there again. Lines behind the
+    A run of ninja begins after the stop of another, if a step fails there again. Lines after the
     last stop belong to the run that stopped, if no step fails after them.
 
     Of a run with very many lines, the middle is left out: first errors stand at the beginning, and
@@ -231,7 +231,7 @@ def last_run(log: Iterable[str], observe: Callable[[LogLine], None] = _show_nobo
     run: list[LogLine] = []
     skipped: list[str] = []
     size = 0  # about the bytes of the run in memory
-    next_run = 0  # the index of the first line behind ninja's stop; 0: it did not stop
+    next_run = 0  # the index of the first line after ninja's stop; 0: it did not stop
     for line in telling_lines(_note_skipped(log, skipped), observe):
         # Behind the stop come reports of the same run, until a step of another run fails.
         if next_run and FAILED_STEP.match(line.text):

@@ -17,7 +17,7 @@ from torchmill.wheel import statement
 
 # Inputs of compiling that other clauses name, or that change with others.
 _UNNAMED_INPUTS = {"the plan", "installed packages", "interpreter: version", "requirements"}
-_OPTIONS_OF_PATHS = ("torch", "patches")  # of whose values a record has names alone
+_OPTIONS_OF_PATHS = ("torch", "patches")  # a record has only the names of their values
 
 
 @dataclass(frozen=True, slots=True)

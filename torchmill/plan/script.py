@@ -171,7 +171,7 @@ def _metadata_lines(plan: Plan, package: Package) -> str:
     # A build that ignores the version names the folder by another version.
     project, version = plan.wheel.file_name.split("-")[:2]
     info = shlex.quote(f"{project}-{version}.dist-info")
-    # "0,/^$/" ends at the first empty line: the description behind it may have such lines too.
+    # "0,/^$/" ends at the first empty line: the description after it may have such lines too.
     return (
         f"sed -E -i '0,/^$/{{{delete_requirement}{write_fields}}}' ./*.dist-info/METADATA\n"
         f"[ -e {info} ] || mv ./*.dist-info {info}"

@@ -15,7 +15,7 @@ _SESSION_OPTION = re.compile("-[A-Za-z]*[es]|--sessions?")
 def asked_sessions(words: Iterable[str], environ_names: str = "") -> list[str]:
     """Return the names of the sessions that a command line of nox, `words`, asks for.
 
-    `environ_names` is the value of NOXSESSION. Words behind "--" are options of sessions.
+    `environ_names` is the value of NOXSESSION. Words after "--" are options of sessions.
     """
     lists = [environ_names]  # each has one name, or several with commas between them
     takes_names = False

@@ -30,7 +30,7 @@ _VERSION = "version"
 _ARCH_OF_CHIPS = AARCH64
 _OLDEST_CUDA_MAJOR = 11  # that NVIDIA's provider tells
 _NEWEST_CUDA_MINOR = 20
-_END = (1 << 30, 0, 0)  # behind all properties of a variant
+_END = (1 << 30, 0, 0)  # after all properties of a variant
 
 # The values that a machine has of each feature, by namespace and feature, the best first.
 MachineProperties = Mapping[tuple[str, str], Sequence[str]]
@@ -237,7 +237,7 @@ def rank_variants(
             order = list(machine[feature])
             best = min(order.index(value) for value in values if value in order)
             keys.append((*ranks[feature], best))
-        # A list that ends goes behind one that goes on.
+        # Of two lists that begin alike, the longer one goes first.
         return [*sorted(keys), _END], variant.label
 
     return sorted((variant for variant in variants if runs_on(variant, machine)), key=key)

@@ -26,7 +26,7 @@ LABELS = ("official", "git", "none")
 AUTO_PLATFORM = "auto"  # the oldest platform that has the symbols of the compiled libraries
 _NUMBER = r"(0|[1-9]\d{0,2})"
 # The values of `--plat`: "auto", "linux", "manylinux2014", "manylinux_2_28", "musllinux_1_2". All
-# but "auto" may have an arch behind them: "manylinux_2_28_x86_64".
+# but "auto" may have an arch at the end: "manylinux_2_28_x86_64".
 PLATFORM_PATTERN = re.compile(
     r"auto|(linux|manylinux(?P<year>1|2010|2014)(?!\d)"
     rf"|(?P<libc>many|musl)linux_(?P<version>{_NUMBER}_{_NUMBER}))"
@@ -97,7 +97,7 @@ def _git_version(release: Release, source: Source | None, *, modified: bool) -> 
 
 
 def mark_commit(commit: str, mark: str) -> str:
-    """Return a commit for a version module: whole, or short with the mark behind it."""
+    """Return a commit for a version module: whole, or short with the mark after it."""
     return f"{commit[:_SHORT]}+{mark}" if mark else commit
 
 

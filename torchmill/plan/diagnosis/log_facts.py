@@ -22,7 +22,7 @@ FACT_TABLES: Mapping[str, Mapping[str, Any]] = read_table_beside(__file__, "log_
 _HEAD_LINES = 30_000
 _TAIL_LINES = 5000
 _BLOCK_LINES = 64  # lines that are searched for literals at a time
-# A pattern that so many lines have been searched for in vain is looked for in short lines only:
+# A pattern that was not found in so many lines is searched for in short lines only:
 # commands of compilers are long and alike, and what describes a machine is short.
 _PATIENCE = 1000
 _SHORT_LINE = 120  # characters
@@ -98,7 +98,7 @@ class FactCollector:
         self._line_count = 0
         self._tail: deque[LogLine] = deque(maxlen=_TAIL_LINES)
         self._open = list(_fact_patterns())  # those whose match would change something
-        self._misses = dict.fromkeys(self._open, 0)  # lines that were searched in vain
+        self._misses = dict.fromkeys(self._open, 0)  # lines that were searched without a match
 
     def see(self, line: LogLine) -> None:
         """Look at a line of the log.

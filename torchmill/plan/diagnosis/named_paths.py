@@ -12,7 +12,7 @@ from torchmill.plan.log_lines import LogLine
 _HEAD_LINES = 3000
 _TAIL_LINES = 1000
 _MOST_PATHS = 500
-# An absolute path of Linux or macOS, alone or behind -I or -L. What Windows has is not collected:
+# An absolute path of Linux or macOS, alone or after -I or -L. Paths of Windows are not collected:
 # to look at \\server\share would ask a server that the log names.
 _PATH = re.compile(r"(?:(?<![\w./~+@\\-])|(?<=-[IL]))(?P<path>(?:/[\w.+@%=~-]+){2,})")
 

@@ -1,6 +1,6 @@
 """Write the commands of a cure in the words of the machine's installer and shell.
 
-Cures are written for pip and a POSIX shell. `pip install` is `uv pip install` for who uses uv, and
+Cures are written for pip and a POSIX shell. `pip install` is `uv pip install` for users of uv, and
 `NAME=VALUE command` is no command on Windows. The options of a session (`-- --set NAME=VALUE`) are
 variables for builds of other tools: torch's own build reads them from the environment.
 """
@@ -22,10 +22,10 @@ _ASSIGNMENTS = re.compile(
 _EXPORT = re.compile(r"^export (?P<variables>(?:[A-Z]\w*=(?:'[^']*'|\S*) *)+)$")
 _UNSET = re.compile(r"^unset (?P<names>(?:[A-Za-z_]\w* *)+)$")
 _REMOVE = re.compile(r"^rm -rf? (?P<names>.+)$")
-# Folders and variables that Windows has not: what names them is for other systems.
+# Folders and variables that Windows does not have: commands that name them are for other systems.
 _POSIX_ONLY = re.compile(r"[$]|/(?:usr|opt|etc|tmp)/")
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Z]\w*)=(?P<value>'[^']*'|\S*)")
-# What a session of torchmill is given, and which variable a build of another tool reads.
+# Options of a session of torchmill, for which a build by another tool reads variables.
 _SUBMODULES = "git submodule sync --recursive && git submodule update --init --recursive"
 _SET_OPTION = re.compile(r"^-- --set (?P<assignment>[A-Z]\w*=(?:'[^']*'|\S*))$")
 _ARCH_OPTION = re.compile(r"^-- --arch-list (?P<value>'[^']*'|\S+)$")

@@ -13,7 +13,7 @@ class Cures:
 
     commands: Mapping[str, Finding]  # command -> the finding that it cures, in the order to run
     variables: Mapping[str, str]  # with which sessions are started
-    options: tuple[str, ...]  # of sessions, behind "--"
+    options: tuple[str, ...]  # of sessions, after "--"
     incurable: tuple[Finding, ...]  # failures whose cure is no command, or not commands alone
 
 

@@ -96,7 +96,7 @@ def session_of(name: str, other_sessions: Collection[str]) -> str:
     """Return a package's word in the names of cells: "spline-conv" for "torch-spline-conv".
 
     `other_sessions` are the words of other packages. If it is among them, the whole name is the
-    word, and if that is too, or begins with a digit, the name with "-ext" behind it.
+    word, and if that is too, or begins with a digit, the name with "-ext" after it.
     """
     canonical = canonicalize_name(name)
     short = _PREFIX.sub("", canonical, count=1)
