@@ -44,9 +44,9 @@ def with_libraries(
     """Return facts in which a package takes provisioned cuDNN and NCCL, and a provider has some."""
     package = small_facts.packages["base"]
     library_rules = [
-        Rule("cudnn", When(cuda=SpecifierSet(">=11"), kept=("cudnn",)), "cudnn"),
-        Rule("nccl", When(cuda=SpecifierSet(">=11"), kept=("nccl",)), "nccl"),
-        Rule("magma", When(cuda=SpecifierSet(">=0"), lacking=("magma",)), "magma"),
+        Rule("cudnn", When(cuda=SpecifierSet(">=11"), provisioned_libraries=("cudnn",)), "cudnn"),
+        Rule("nccl", When(cuda=SpecifierSet(">=11"), provisioned_libraries=("nccl",)), "nccl"),
+        Rule("magma", When(cuda=SpecifierSet(">=0"), absent_libraries=("magma",)), "magma"),
     ]
     package = replace(package, rules=(*package.rules, *library_rules, *rules))
     releases = [

@@ -162,9 +162,9 @@ def with_providers(facts: Facts) -> Facts:
         "pypi", "nccl", ("2.16.5",), ("nvidia-nccl-cu11",), ("x86_64",), (), "11", "test"
     )
     rules = (
-        Rule("cudnn", When(kept=("cudnn",)), "cudnn"),
-        Rule("nccl", When(kept=("nccl",)), "nccl"),
-        Rule("magma", When(lacking=("magma",)), "magma", set={"USE_MAGMA": "0"}),
+        Rule("cudnn", When(provisioned_libraries=("cudnn",)), "cudnn"),
+        Rule("nccl", When(provisioned_libraries=("nccl",)), "nccl"),
+        Rule("magma", When(absent_libraries=("magma",)), "magma", set={"USE_MAGMA": "0"}),
     )
     return replace(with_rules(facts, *rules), toolkit_sources=(cudnn, nccl))
 

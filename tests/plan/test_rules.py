@@ -67,8 +67,11 @@ def test_a_when_holds_if_all_of_its_conditions_do(
 @pytest.mark.parametrize(
     ("when", "machine"),
     [
-        (When(kept=("cudnn",)), {"kept": frozenset({"cudnn", "nccl"})}),
-        (When(lacking=("magma",)), {"lacking": frozenset({"magma"})}),
+        (
+            When(provisioned_libraries=("cudnn",)),
+            {"provisioned_libraries": frozenset({"cudnn", "nccl"})},
+        ),
+        (When(absent_libraries=("magma",)), {"absent_libraries": frozenset({"magma"})}),
         (When(another_toolkit=True), {"another_toolkit": True}),
     ],
 )
@@ -80,8 +83,10 @@ def test_conditions_on_a_machine_are_no_axes(when: When, machine: dict[str, Any]
 
 
 def test_every_library_that_a_rule_names_must_be_taken_from_the_cache() -> None:
-    when = When(kept=("cudnn", "nccl"))
-    assert not rule_matches(when, replace(case(cuda="11.8"), kept=frozenset({"cudnn"})))
+    when = When(provisioned_libraries=("cudnn", "nccl"))
+    assert not rule_matches(
+        when, replace(case(cuda="11.8"), provisioned_libraries=frozenset({"cudnn"}))
+    )
 
 
 @pytest.mark.parametrize("order", list(permutations((">=2.0", ">=2", "<9.0", "<9", "!=3.*"))))

@@ -31,8 +31,8 @@ class When:
     provider: tuple[str, ...] | None = None  # of the source: "git", "debian"
     gcc: SpecifierSet | None = None  # of its version; never holds for another compiler
     clang: SpecifierSet | None = None  # the same
-    kept: tuple[str, ...] | None = None  # libraries that are taken from the user's cache: "cudnn"
-    lacking: tuple[str, ...] | None = None  # libraries that the machine is known to lack: "magma"
+    provisioned_libraries: tuple[str, ...] | None = None  # taken from the user's cache: "cudnn"
+    absent_libraries: tuple[str, ...] | None = None  # that the machine is known to lack: "magma"
     # On a Jetson: "own-cuda" if its CUDA is that of its JetPack alone, "server-cuda" if it is that
     # of Arm servers, too. Never holds on other machines.
     board: tuple[str, ...] | None = None

@@ -300,7 +300,7 @@ def _is_explained(rule: Rule) -> bool:
     if rule.patches or rule.prepare or rule.append:
         return True
     when = rule.when
-    return bool(when.provider or when.kept or when.lacking or when.board)
+    return bool(when.provider or when.provisioned_libraries or when.absent_libraries or when.board)
 
 
 def _split_requirements(

@@ -2,8 +2,9 @@
 
 A library may be the machine's: it is in the toolkit, or in the folders of the system. Or it is
 provisioned: `invoke toolkit` fetched it into the user's cache. Rules of a package say which
-libraries can be provisioned (their condition `kept`), and what changes if a machine does not have a
-library (their condition `lacking`). A rule "provides for" a library that it names in a condition.
+libraries can be provisioned (their condition `provisioned_libraries`), and what changes if a
+machine does not have a library (their condition `absent_libraries`). A rule "provides for" a
+library that it names in a condition.
 
 Official is what PyTorch's own wheels have. `CellConstraints` are a cell and the demands of all
 rules on it.
@@ -104,7 +105,7 @@ def choose_libraries(
     if board == "own-cuda":
         return {}
     libraries: dict[str, str] = {}
-    for name in _libraries_in_rules(constraints, "kept"):
+    for name in _libraries_in_rules(constraints, "provisioned_libraries"):
         if board and name in _NOT_FOR_BOARDS:
             continue
         # Which MAGMA fits depends on its code for GPUs: see choose_magma.
@@ -154,7 +155,7 @@ def required_nvidia_packages(
 def lacking_libraries(
     constraints: CellConstraints, host: Host, settings: Mapping[str, str]
 ) -> frozenset[str]:
-    """Return the libraries that a machine lacks and that rules name in their condition `lacking`.
+    """Return the libraries that a machine lacks and that rules name in their condition `absent_libraries`.
 
     A library that the user's settings configure is left out. If a host is known only in part, the
     result is empty: a library that its description does not name may still be there.
@@ -164,7 +165,7 @@ def lacking_libraries(
     cuda = constraints.cell.build.cuda
     toolkit_parts = {part.name for part in constraints.facts.toolkit_parts}
     absent_libraries: set[str] = set()
-    for name in _libraries_in_rules(constraints, "lacking"):
+    for name in _libraries_in_rules(constraints, "absent_libraries"):
         # A toolkit that is not installed will be fetched, with all its parts.
         if name in toolkit_parts and cuda not in host.toolkits.homes:
             continue
@@ -214,7 +215,7 @@ def library_key(name: str, version: str, cuda: str) -> str:
 
 
 def _libraries_in_rules(constraints: CellConstraints, condition: str) -> list[str]:
-    """Return the libraries that a cell's rules name in a condition, "kept" or "lacking", sorted.
+    """Return the libraries that a cell's rules name in a condition, sorted.
 
     Only rules for the cell's release, Python, toolkit and machine count. Their other conditions are
     not tested: they depend on the libraries, which are yet to be chosen. A cell without CUDA has no
@@ -333,7 +334,7 @@ def choose_magma(
     if no rule provides for it.
     """
     cuda = constraints.cell.build.cuda
-    if cuda is None or MAGMA not in _libraries_in_rules(constraints, "kept"):
+    if cuda is None or MAGMA not in _libraries_in_rules(constraints, "provisioned_libraries"):
         return None
     if _is_user_configured(MAGMA, settings) or visible_version(host, MAGMA, cuda) is not None:
         return None

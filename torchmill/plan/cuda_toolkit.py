@@ -105,8 +105,8 @@ class CudaSelection:
     """The toolkit, compiler and libraries of a cell on a host.
 
     `libraries` are those that the build takes from the user's cache, `provisioned` are their
-    folders there, and `case.kept` has their names. `case.lacking` has the libraries that rules ask
-    about, and that neither the host nor the cache has.
+    folders there, and `case.provisioned_libraries` has their names. `case.absent_libraries` has the
+    libraries that rules ask about, and that neither the host nor the cache has.
     """
 
     cell: Cell  # the version in `cell.build.cuda` is that of the toolkit that compiles it
@@ -144,8 +144,8 @@ def select_cuda(
     absent = cuda_libraries.lacking_libraries(constraints, host, settings)
     case = replace(
         make_case(facts, compiled.build, cell.release, provider, compiler),
-        kept=frozenset(libraries),
-        lacking=absent - libraries.keys(),
+        provisioned_libraries=frozenset(libraries),
+        absent_libraries=absent - libraries.keys(),
         board=board_kind(host),
         another_toolkit=cuda != cell.build.cuda,
     )

@@ -57,7 +57,7 @@ def _plan_statements(
     "mkl-include==2024.2.0", and the names of its system packages.
     """
     statements = {f"platform={platform_tag}"}
-    statements.update(f"lacking {library}" for library in case.lacking)
+    statements.update(f"lacking {library}" for library in case.absent_libraries)
     for name, value in variables.items():
         statements.add(f"{name}={value}")
         # However a switch is spelled, patterns know it as 1 or 0.

@@ -31,8 +31,8 @@ class Case:
     system: str
     provider: str | None = None  # of the source: "debian", "pypi"
     compiler: Compiler | None = None  # None: not known
-    kept: frozenset[str] = frozenset()  # libraries that are taken from the user's cache: "cudnn"
-    lacking: frozenset[str] = frozenset()  # libraries that the machine lacks: "magma"
+    provisioned_libraries: frozenset[str] = frozenset()  # taken from the user's cache: "cudnn"
+    absent_libraries: frozenset[str] = frozenset()  # that the machine lacks: "magma"
     board: str | None = None  # "own-cuda" or "server-cuda"; None: the machine is no Jetson
     another_toolkit: bool = False  # the toolkit is not the variant's own
 
@@ -64,8 +64,8 @@ def axis_conditions(when: When) -> When:
         when,
         gcc=None,
         clang=None,
-        kept=None,
-        lacking=None,
+        provisioned_libraries=None,
+        absent_libraries=None,
         board=None,
         another_toolkit=False,
     )
@@ -89,8 +89,8 @@ def rule_matches(when: When, case: Case) -> bool:
         and is_within(when.cuda, build.cuda)
         and is_within(when.gcc, _compiler_version(case.compiler, "gcc"))
         and is_within(when.clang, _compiler_version(case.compiler, "clang"))
-        and case.kept.issuperset(when.kept or ())
-        and case.lacking.issuperset(when.lacking or ())
+        and case.provisioned_libraries.issuperset(when.provisioned_libraries or ())
+        and case.absent_libraries.issuperset(when.absent_libraries or ())
         and _is_among(when.board, case.board)
         and (case.another_toolkit or not when.another_toolkit)
     )

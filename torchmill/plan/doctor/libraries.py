@@ -283,7 +283,7 @@ def _magma_finding(context: CheckContext, official: str) -> Finding:
 def _is_magma_off_by_rule(context: CheckContext) -> bool:
     """Tell whether MAGMA was turned off by a rule for hosts without it, as opposed to the user."""
     for rule in context.package.rules:
-        if "magma" in (rule.when.lacking or ()) and rule.reason in context.plan.reasons:
+        if "magma" in (rule.when.absent_libraries or ()) and rule.reason in context.plan.reasons:
             return True
     return False
 
