@@ -18,7 +18,8 @@ _MOST_PREFIXES = 20  # of a line
 _PREFIXED = frozenset("\ufeff ┃#:[0123456789ADFJMNOS")  # first characters of prefixes
 _HARMLESS = re.compile("|".join(LOG_WORDS["harmless"]))
 _WARNING = re.compile(LOG_WORDS["warning"])
-_MESSAGE = re.compile(r"(?:rror|fatal)(?: \w+)? *: |undefined |relocation ")  # in no command
+# In no command; in the end what a shell says of it.
+_MESSAGE = re.compile(r"(?:rror|fatal)(?: \w+)? *: |undefined |relocation |^[\w/]*\bsh: ")
 _CMAKE_MESSAGE = re.compile(r"(?P<indent> *)CMake (?P<kind>Error|(?:Deprecation )?Warning)\b")
 # Lines of one message of CMake. What is longer is hardly one message, but a log that is indented:
 # the lines after these are judged like any others.

@@ -86,7 +86,9 @@ def project_facts(_facts: Facts, situation: Situation) -> Iterator[Fact]:
         compiled = project.compiled or _COMPILE_AGAIN.format(name=name)
         yield Fact("known_project", name, "rules", basis=basis)
     if source is None:
-        yield Fact("target", name, "rules", basis=basis)
+        # The module of an import is a file in the folder of its source, and mostly no package.
+        is_module = project is None and situation.value("stage") == "import"
+        yield Fact("target", "." if is_module else name, "rules", basis=basis)
     yield Fact("again", command, "rules", basis=basis)
     # What is compiled from a repository has no prebuilt wheel to avoid.
     is_source = "git+" in command or "submodules/" in command

@@ -53,6 +53,9 @@ _DRAFT_STANDARDS = {"0x": "11", "1y": "14", "1z": "17", "2a": "20", "2b": "23"}
 _STANDARDS = frozenset({"11", "14", "17", "20", "23"})
 _OLDEST_STANDARD = 98  # C++98; the names of all later ones begin with 0, 1 or 2
 
+# Few still have an older torch than this one, of 2018.
+_OLDEST_TORCH = Version("1.0")
+
 
 def add_rule_facts(facts: Facts, situation: Situation, name: str = "") -> Situation:
     """Return a situation with all that the rules say about it; what is known stays.
@@ -73,7 +76,7 @@ def add_rule_facts(facts: Facts, situation: Situation, name: str = "") -> Situat
         situation = situation.with_facts(compute(facts, situation))
     toolkit = _toolkit(facts, situation.value("cuda"))
     situation = situation.with_facts(toolset_facts(facts, situation, toolkit))
-    for describe in (toolkit_place_facts, toolkit_parts_facts, _edit_facts):
+    for describe in (toolkit_place_facts, toolkit_parts_facts, _edit_facts, _came_facts):
         situation = situation.with_facts(describe(situation))
     return situation
 
@@ -677,6 +680,23 @@ def _edit_facts(situation: Situation) -> Iterator[Fact]:
     command = edit_command(situation.value("name") or "", torch, cuda, system)
     if command:
         yield _computed(situation, "edit", command, "torch", "cuda")
+
+
+def _came_facts(situation: Situation) -> Iterator[Fact]:
+    """Yield whether the torch has what came in a release of it.
+
+    One that nobody names is newer than 1.0, which nearly all are.
+    """
+    came_in = situation.value("came_in")
+    if came_in is None:
+        return
+    torch = _plain_version(situation.value("torch"))
+    if torch is None:
+        if Version(came_in) <= _OLDEST_TORCH:
+            yield _computed(situation, "came_fit", "yes", "came_in")
+        return
+    fit = "yes" if Version(torch) >= Version(came_in) else "no"
+    yield _computed(situation, "came_fit", fit, "came_in", "torch")
 
 
 def distribution_nvcc(situation: Situation) -> Fact | None:
