@@ -30,6 +30,10 @@ GCC_REFUSED = (
     "gcc versions later than {} are not supported!"
 )
 GPU_REFUSED = "nvcc fatal   : Unsupported gpu architecture 'compute_{}'"
+VISUAL_STUDIO_REFUSED = (
+    "fatal error C1189: #error:  -- unsupported Microsoft Visual Studio version! "
+    "Only the versions between 2017 and 2019 (inclusive) are supported!"
+)
 NVCC = "Cuda compilation tools, release {}, V{}.1"
 
 _PREFIXES = ("", "older_", "other_")  # of the facts of a gcc
@@ -392,6 +396,49 @@ def test_headers_of_a_toolkit_are_installed_by_its_maker(context: str, command: 
                 "a.cpp:5:1: internal compiler error: in maybe_undo_parenthesized_ref, at cp/semantics.c:1740",
             ],
             "sudo apt-get install g++-",
+        ),
+        (
+            [
+                "c++ -I:/usr/local/cuda-10.1/include -c a.cpp",
+                "a.cpp:5:10: fatal error: cuda_runtime_api.h: No such file or directory",
+            ],
+            "export CUDA_HOME=/usr/local/cuda-10.1",
+        ),
+        (
+            [
+                "1.9.0",
+                ">>> torch.__version__",
+                "'1.9.0'",
+                "a.cpp:1:10: fatal error: torch/extension.h: No such file or directory",
+            ],
+            "export CPATH=$(python -c",
+        ),
+        (["/usr/bin/ld: cannot find -lrccl"], "export LIBRARY_PATH=/opt/rocm/lib"),
+        (
+            [
+                VISUAL_STUDIO_REFUSED,
+                "CUDA\\v11.2\\include\\crt/host_config.h(160)",
+                "MSVC\\14.38.33130",
+            ],
+            "vcvarsall.bat x64 -vcvars_ver=14.29",
+        ),
+        (
+            [
+                "ImportError: /x/site-packages/torch/lib/libshm.so: undefined symbol: _ZTI24THRefcountedMapAllocator"
+            ],
+            "pip uninstall -y torch",
+        ),
+        (
+            ["/x/foo.cpython-37m-x86_64-linux-gnu.so: undefined symbol: _ZN2at5ErrorE"],
+            "rm -rf build",
+        ),
+        (
+            [
+                "nvcc fatal   : Unsupported gpu architecture 'compute_30'",
+                "caffe2/CMakeFiles/x",
+                NVCC.format("11.1", "11.1"),
+            ],
+            "GPU=$(nvidia-smi -i 0 --query-gpu=compute_cap",
         ),
     ],
 )
@@ -806,10 +853,70 @@ def test_the_name_that_numpy_lacks_decides_which_numpy_to_take(
             ),
             "submodule-that-was-deleted",
         ),
+        (
+            ("CppCompileError: C++ compile error", "C:/Users/x/a.cpp"),
+            "compiler-of-inductor-on-windows",
+        ),
+        (("CppCompileError: C++ compile error", "/home/x/a.cpp"), "compiler-of-inductor-on-linux"),
+        (
+            ("x.c:14: error: include file 'Python.h' not found", "C:/Users/x/tcc.exe"),
+            "headers-of-an-embeddable-python",
+        ),
+        (
+            (
+                "ImportError: /x/torch/lib/libtorch_cuda.so: undefined symbol: ncclCommResume",
+                "nvidia-nccl-cu12==2.27.5 nvidia-nccl-cu13==2.27.7",
+            ),
+            "nccl-of-two-cudas",
+        ),
+        (
+            ("ImportError: /x/torch/lib/libtorch_hip.so: undefined symbol: ncclCommResume",),
+            "rccl-of-another-rocm",
+        ),
+        (
+            ("a.hip:1:10: fatal error: 'thrust/sort.h' file not found", "/opt/rocm/bin/hipcc"),
+            "thrust-of-rocm-missing",
+        ),
+        (
+            ("ModuleNotFoundError: No module named 'torch'", "C:\\x\\uv\\cache\\builds-v0\\.tmp"),
+            "isolated-build-of-uv",
+        ),
+        (
+            ("clang: error: unable to execute command: Segmentation fault: 11", "/Users/x"),
+            "clang-of-xcode-crashed",
+        ),
+        (("LINK : fatal error LNK1000: Internal error",), "linker-of-visual-studio-crashed"),
+        (
+            ("a.cu(3): error: no instance of overloaded function 'atomicAdd' matches",),
+            "gpus-of-the-list-are-too-old",
+        ),
     ],
 )
 def test_facts_choose_the_reason(lines: tuple[str, ...], name: str) -> None:
     assert reason(*lines) == name
+
+
+def test_options_of_a_session_are_variables_for_another_build() -> None:
+    cure = "`-- --set USE_MPI=0`; `-- --arch-list '8.6'`; `invoke fetch --tag TAG`"
+    other = adapt_commands(cure, {})
+    assert "`export USE_MPI=0`" in other
+    assert "`export TORCH_CUDA_ARCH_LIST='8.6'`" in other
+    assert "git submodule update" in other
+    assert adapt_commands(cure, {"suite": "torchmill"}) == cure
+
+
+def test_what_mends_is_the_first_command_and_not_what_shows() -> None:
+    assert (
+        cure_order.first_command("`df -h` shows it; `setup.py`; `rm -rf build`") == "rm -rf build"
+    )
+    assert cure_order.first_command("`df -h` shows it") == "df -h"
+    assert cure_order.first_command("`libraries=[…]` in setup.py") == "libraries=[…]"
+
+
+def test_what_a_shell_says_behind_a_failed_step_is_no_command() -> None:
+    match = diagnose("FAILED: a.o", "/bin/sh: 1: :/usr/local/cuda/bin/nvcc: not found").match
+    assert match is not None
+    assert match.cause.name == "cuda-home-of-several-folders"
 
 
 def test_a_candidate_that_lacks_its_fact_is_not_left_over() -> None:
