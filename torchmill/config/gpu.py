@@ -57,7 +57,7 @@ class DeviceMaker:
     maker: str  # "AMD"
     platform: str  # PyTorch's name of its software, "ROCm"; "": a wheel without CUDA supports it
     names: tuple[str, ...]  # regular expressions for names of its devices; case is ignored
-    instead: str  # a way to use such devices, as a clause
+    alternative: str  # a way to use such devices, as a clause
     source: str
 
 

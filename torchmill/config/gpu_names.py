@@ -143,7 +143,7 @@ def _refuse_other_maker(facts: Facts, name: str, same_name: Sequence[str]) -> No
         )
     unbuilt = f", and torchmill builds nothing for {maker.platform}" if maker.platform else ""
     raise ConfigError(
-        f"'{name}' is a device of {maker.maker}, which has no CUDA{unbuilt}: {maker.instead}",
+        f"'{name}' is a device of {maker.maker}, which has no CUDA{unbuilt}: {maker.alternative}",
         code="gpu-of-another-maker",
     )
 

@@ -78,7 +78,7 @@ class OfficialPart:
     when: When
     source: str
     # Patterns of variables by which a plan has it: "USE_LLVM=*"; (): it has it by itself.
-    shown: tuple[str, ...] = ()
+    signs: tuple[str, ...] = ()
     # Patterns by which a plan lacks it: "USE_KINETO=0", "lacking magma".
     unless: tuple[str, ...] = ()
     cost: str = ""  # of being without it

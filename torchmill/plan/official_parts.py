@@ -1,7 +1,7 @@
 """The parts of official wheels that a plan leaves out, such as MKL, MAGMA or Kineto.
 
 Whether a plan has a part follows from statements about the plan, which the facts match by patterns.
-A part is missing if a statement matches one of its patterns `unless`. With patterns `shown`, a part
+A part is missing if a statement matches one of its patterns `unless`. With patterns `signs`, a part
 is also missing if no statement matches any of these.
 """
 
@@ -38,7 +38,7 @@ def missed_parts(
 
 def _has_part(part: OfficialPart, statements: Collection[str]) -> bool:
     """Tell whether the statements about a plan show that it has a part of the official wheel."""
-    if part.shown and not _any_matches(part.shown, statements):
+    if part.signs and not _any_matches(part.signs, statements):
         return False
     return not _any_matches(part.unless, statements)
 
