@@ -363,7 +363,7 @@ def _runs() -> Schema:
 
 def _toolkit_sources() -> Schema:
     known = keys_of(ToolkitSource, "provider")
-    for name in ("versions", "where"):
+    for name in ("versions", "places"):
         known[name] = Key(known[name].schema, False)
     source = table(known, _first_sentence(ToolkitSource))
     return table({provider: _optional(tables(source)) for provider in PROVIDERS})

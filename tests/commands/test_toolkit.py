@@ -138,7 +138,7 @@ def test_one_provider_can_be_asked_alone(small_facts: Facts) -> None:
     assert list(ordered_providers(ToolkitOptions(provider="debian"))) == ["debian"]
     assert list(ordered_providers(ToolkitOptions(channel="file:///here"))) == ["conda"]
     assert [
-        provided.where
+        provided.places
         for provided in provider_sources(ToolkitOptions(channel="file:///here"), facts)
     ] == [("file:///here",)]
     assert provider_sources(ToolkitOptions(), facts) == SOURCES

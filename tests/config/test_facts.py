@@ -73,7 +73,7 @@ kind = "toolkit"
 versions = ["11.8"]
 packages = ["nvidia-cuda-toolkit"]
 arches = ["x86_64"]
-where = ["bookworm/non-free"]
+places = ["bookworm/non-free"]
 source = "its archive"
 """
 PART = """
@@ -157,7 +157,7 @@ def test_each_file_is_read(configs: Path) -> None:
     facts = facts_reader.read_facts(configs)
     assert facts.costs.known_units == (KnownUnit("a/*.cpp", 2 * 2**30, 5, "base", None, "seen"),)
     debian, pypi = facts.toolkit_sources  # in the order of requests
-    assert (debian.provider, debian.versions, debian.where) == (
+    assert (debian.provider, debian.versions, debian.places) == (
         "debian",
         ("11.8",),
         ("bookworm/non-free",),

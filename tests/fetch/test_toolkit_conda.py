@@ -317,7 +317,7 @@ def test_shipped_channels_and_packages_can_be_parsed() -> None:
     toolkits = [source for source in sources if source.provider == "conda"]
     assert toolkits
     for source in toolkits:
-        assert all(rattler.Channel(name).base_url.startswith("https://") for name in source.where)
+        assert all(rattler.Channel(name).base_url.startswith("https://") for name in source.places)
         for spec in source.packages:
             rattler.MatchSpec(spec.replace("{version}", source.versions[0]), strict=True)
         if source.kind == "toolkit":

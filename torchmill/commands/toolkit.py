@@ -231,7 +231,7 @@ def provider_sources(options: ToolkitOptions, facts: Facts) -> Sequence[ToolkitS
     sources = []
     for source in facts.toolkit_sources:
         if source.provider == "conda":
-            sources.append(replace(source, where=(options.channel,)))
+            sources.append(replace(source, places=(options.channel,)))
     return sources
 
 

@@ -284,7 +284,7 @@ def _suite_addresses(facts: Facts) -> dict[str, str]:
     suites = set()
     for source in facts.toolkit_sources:
         if source.provider == DEBIAN:
-            suites.add(apt_archives.parse_suite(source.where))
+            suites.add(apt_archives.parse_suite(source.places))
     for package in facts.packages.values():
         for suite_and_component in package.source.debian.sources.values():
             name = suite_and_component.partition("/")[0]

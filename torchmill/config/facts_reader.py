@@ -294,7 +294,7 @@ def _read_toolkit_sources(file: TomlTable) -> Iterator[ToolkitSource]:
             values: dict[str, Any] = {
                 "provider": provider,
                 "versions": table.texts("versions", ()),
-                "where": table.texts("where", ()),
+                "places": table.texts("places", ()),
             }
             yield table.read(ToolkitSource, **values)
 

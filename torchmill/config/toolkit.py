@@ -67,7 +67,7 @@ class ToolkitSource:
     versions: tuple[str, ...]  # known ones, oldest first: "11.8", "gcc-11", "8.5.0.96"
     packages: tuple[str, ...]  # as the provider writes them, with pins and its own {…}
     arches: tuple[str, ...]
-    where: tuple[str, ...]  # channels of conda, "bookworm/non-free" of Debian; (): the only place
+    places: tuple[str, ...]  # channels of conda, "bookworm/non-free" of Debian; (): the only place
     # Of a library: the major version of the toolkits that it goes with; of MAGMA "11.8".
     cuda: str | None
     source: str

@@ -140,7 +140,7 @@ def _apt_obstacle(source: ToolkitSource, host: Host) -> str:
     """Return why a host cannot take packages from an archive of Debian or Ubuntu; "" if it can."""
     if host.packages.managers and "apt" not in host.packages.managers:
         return "it needs apt-get and dpkg-deb, which this machine does not have"
-    vendor, suite, _ = source.where[0].split("/")  # "debian/bookworm/non-free"
+    vendor, suite, _ = source.places[0].split("/")  # "debian/bookworm/non-free"
     trusted = trusted_archives(host)
     if trusted is None or vendor in trusted:
         return ""

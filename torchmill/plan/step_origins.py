@@ -285,7 +285,7 @@ def _source_origin(context: WalkContext, provider: str, source: ToolkitSource) -
     if provider == "conda":
         variables = {"CONDA_CHANNEL_ALIAS": servers.channels}
         addresses: list[str] = []
-        for name in source.where:
+        for name in source.places:
             channel = channel_address(name, variables)
             addresses.append(f"{channel}/{SUBDIRS[context.arch]}/repodata.json")
         if servers.has_rattler:
@@ -294,7 +294,7 @@ def _source_origin(context: WalkContext, provider: str, source: ToolkitSource) -
         addresses.extend(index_pages(servers.index, [RATTLER.requirement]))
         return Origin(f"{provider}, read by py-rattler from {INDEX}", tuple(addresses), size=size)
     if provider == DEBIAN:
-        suite = parse_suite(source.where)
+        suite = parse_suite(source.places)
         return Origin(str(suite), _release_file(suite.name, servers), size=size)
     pages = index_pages(servers.index, _project_names(source.packages))
     return Origin(INDEX, pages, size=size)

@@ -90,7 +90,7 @@ def offer(
         if complaints[source]:
             reason = complaints[source]
             continue
-        title = f"{request} on {hide_password(', '.join(source.where))}"
+        title = f"{request} on {hide_password(', '.join(source.places))}"
         with (
             contextlib.closing(progress.start_bar(title)) as bar,
             _hold_channels(cache, bar) as channels,
@@ -123,7 +123,7 @@ def _make_offer(
 
 def _channel_complaint(source: ToolkitSource) -> str:
     """Return which host of a source's channels cannot be reached, as a clause; "" if all can."""
-    for name in source.where:
+    for name in source.places:
         address = channel_address(name, os.environ)
         complaint = lasting_complaint(address)
         if complaint is not None:
@@ -187,13 +187,13 @@ def _solve(
         # A toolkit can be installed, and build, on a machine with an old driver or without one.
         if generic.name.normalized != "__cuda":
             virtual_packages.append(generic)
-    channel_names = hide_password(", ".join(source.where))
+    channel_names = hide_password(", ".join(source.places))
     seconds = max(1, round(_SILENCE_LIMITS_OF_REQUEST * silence_limit()))
     client = Client.default_client(timeout=seconds)  # the default is to wait for ever
 
     def solve() -> list["RepoDataRecord"]:
         work = rattler.solve(
-            [rattler.Channel(channel_address(name, os.environ)) for name in source.where],
+            [rattler.Channel(channel_address(name, os.environ)) for name in source.places],
             _match_specs(request, source),
             gateway=rattler.Gateway(cache_dir=cache, client=client),
             platforms=[Subdir(SUBDIRS[request.arch]), Subdir("noarch")],

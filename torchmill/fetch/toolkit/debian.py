@@ -73,7 +73,7 @@ def offer(
             return ProviderRefusal(DEBIAN, f"it needs {program}, which this machine does not have")
     machine = machine_archives(etc)
     machine_suites = {archive.suite for archive in machine}
-    candidates = [(parse_suite(source.where), source) for source in sources]
+    candidates = [(parse_suite(source.places), source) for source in sources]
     # False sorts before True; otherwise the order of the facts stays.
     candidates.sort(key=lambda candidate: candidate[0].name not in machine_suites)
     reasons = []

@@ -229,7 +229,7 @@ def install_parts(
         versions=(request.version,),
         packages=tuple(packages),
         arches=(request.arch,),
-        where=(),
+        places=(),
         cuda=None,
         source="",
     )
