@@ -130,6 +130,7 @@ FULL = Host(
         kernel_driver="450.80.02",
         compat_folders=("/usr/local/cuda/compat",),
         stub_folders=("/usr/local/cuda/lib64/stubs",),
+        compat_driver="530.30.02",
         devices=(Gpu("NVIDIA GeForce RTX 3090", "8.6"), Gpu("Tesla K80")),
     ),
     complete=True,

@@ -53,6 +53,8 @@ def test_compatibility_libraries_are_no_driver(tmp_path: Path) -> None:
     library(tmp_path / "usr/lib64", "libcuda.so", "470.57.02")
     environ = {"LD_LIBRARY_PATH": "/usr/local/cuda/compat"}
     assert gpu_driver.compat_folders(environ, tmp_path) == ("/usr/local/cuda/compat",)
+    assert gpu_driver.compat_driver_version(environ, tmp_path) == "550.54.15"
+    assert gpu_driver.compat_driver_version({}, tmp_path) is None
     assert gpu_driver.driver_library_version(environ, tmp_path) == "470.57.02"
     assert gpu_driver.compat_folders({}, tmp_path) == ()
     assert gpu_driver.compat_folders({"LD_LIBRARY_PATH": "/usr/lib64"}, tmp_path) == ()

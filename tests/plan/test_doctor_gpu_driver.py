@@ -139,9 +139,12 @@ def test_windows_has_drivers_of_its_own(gpus: Facts) -> None:
     assert findings["GPU"].verdict == "ok"
 
 
-def with_compat(gpu: Gpu, driver: str | None = "440.33") -> Host:
+def with_compat(
+    gpu: Gpu, driver: str | None = "440.33", compat_driver: str | None = "520.61.05"
+) -> Host:
     """Return a machine whose loader finds libraries of forward compatibility."""
-    return change_host(with_gpu(gpu, driver), gpus={"compat_folders": ("/cuda/compat",)})
+    compat = {"compat_folders": ("/cuda/compat",), "compat_driver": compat_driver}
+    return change_host(with_gpu(gpu, driver), gpus=compat)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +161,44 @@ def test_forward_compatibility_is_not_for_gpus_of_consumers(
     findings = check(gpus, with_compat(gpu))
     assert findings["GPU driver"].verdict == driver
     assert findings["forward compatibility"].verdict == compatibility
+
+
+@pytest.mark.parametrize(
+    ("compat_driver", "verdict", "runs_here"),
+    [
+        ("450.80.02", "ok", True),
+        ("440.64.00", "warning", False),  # of CUDA 10.2, and so no newer than the driver
+        (None, "unknown", True),
+    ],
+)
+def test_forward_compatibility_reaches_as_far_as_the_driver_of_its_libraries(
+    gpus: Facts, compat_driver: str | None, verdict: str, runs_here: bool
+) -> None:
+    finding = check(gpus, with_compat(A100, compat_driver=compat_driver))["GPU driver"]
+    assert (finding.verdict, finding.runs_here) == (verdict, runs_here)
+
+
+@pytest.mark.parametrize(
+    ("driver", "verdict", "cure"),
+    [
+        ("440.33.01", "warning", "install driver 450.80.02 or newer, but before 495"),
+        ("470.256.02", "ok", ""),
+        ("475.14", "ok", ""),  # Windows' numbers of the same branch
+        ("535.104.05", "warning", "install driver 450.80.02 or newer, but before 495"),
+    ],
+)
+def test_a_driver_may_be_too_new_for_a_gpu(
+    shipped: Facts, driver: str, verdict: str, cure: str
+) -> None:
+    release = find_release(shipped, "torch", "v2.0.1")
+    cell = cell_lookup.find_cell(shipped, "wheel-3.8-cu118", "x86_64", release)
+    host = with_gpu(Gpu("Tesla K80"), driver)
+    context = CheckContext(
+        shipped, cell, host, build_plan.compute_plan(shipped, cell, host, Options())
+    )
+    (finding,) = (found for found in gpu_driver.check_driver(context))
+    assert (finding.verdict, finding.cure) == (verdict, cure)
+    assert finding.runs_here is (verdict == "ok")
 
 
 def test_forward_compatibility_is_unknown_without_a_gpu(gpus: Facts) -> None:
@@ -242,7 +283,7 @@ def test_a_list_without_a_readable_entry_says_nothing_of_a_gpu(shipped: Facts) -
             "CUDA 11.8, torch 2.0.0 (cu118)",
             "`invoke build --gpu 9.0`",
         ),
-        ("wheel-3.12-cu130 v2.10.0", "7.0", "", "nox -s wheel-3.12-cu128"),
+        ("wheel-3.12-cu130 v2.10.0", "7.0", "", "nox -s wheel-3.12-cu129"),
     ],
 )
 def test_builds_with_code_for_a_gpu_go_before_ptx(

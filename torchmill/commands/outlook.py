@@ -14,7 +14,7 @@ from torchmill.config.gpu import Capability, Gpu
 from torchmill.config.gpu_names import gpu_capability
 from torchmill.core.errors import ConfigError
 from torchmill.fetch.source.source import Source
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostGpus
 from torchmill.plan.build_options import Options
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.cell import Cell
@@ -50,9 +50,7 @@ def target_machine(facts: Facts, host: Host, gpus: Sequence[Capability]) -> Host
     return replace(
         host,
         platform=replace(host.platform, distribution=distribution),
-        gpus=replace(
-            host.gpus, devices=devices, driver=None, kernel_driver=None, compat_folders=()
-        ),
+        gpus=HostGpus(devices=devices),
     )
 
 

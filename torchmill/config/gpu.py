@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.field_types import Capabilities, no_entries
+from torchmill.config.field_types import Capabilities, VersionText, no_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Capability:
     extensions: Mapping[str, SpecifierSet] = no_entries()
     # Versions that have code for it, as far as is known.
     cudnn: SpecifierSet = field(default_factory=SpecifierSet)
+    dropped_by_driver: VersionText | None = None  # the first driver that does not run it: "495"
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,6 +237,7 @@ def describe_host(host: Host) -> str:
         "kernel_driver": host.gpus.kernel_driver,
         "compat": host.gpus.compat_folders,
         "stubs": host.gpus.stub_folders,
+        "compat_driver": host.gpus.compat_driver,
         "gpus": [_without_empty(gpu) for gpu in host.gpus.devices],
         "unanswered": host.programs.unanswered,
         "crossings": {arch: _crossing_as_data(item) for arch, item in host.crossings.items()},

@@ -49,9 +49,9 @@ def driver_library_version(environ: Mapping[str, str], root: Path) -> str | None
     ]
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
         for folder in folders:
-            match = _LIBRARY.fullmatch(real_path(_below(root, folder) / name).name)
-            if match:
-                return match[1]
+            version = _library_version(_below(root, folder) / name)
+            if version:
+                return version
     return None
 
 
@@ -79,6 +79,22 @@ def stub_folders(environ: Mapping[str, str], root: Path) -> tuple[str, ...]:
         if Path(folder).name == "stubs" and exists(_below(root, folder) / "libcuda.so.1")
     ]
     return tuple(dict.fromkeys(folders))
+
+
+def compat_driver_version(environ: Mapping[str, str], root: Path) -> str | None:
+    """Return the version of the driver that the first libraries of forward compatibility are of.
+
+    None without such libraries, and if their file name does not tell it.
+    """
+    for folder in compat_folders(environ, root):
+        return _library_version(_below(root, folder) / "libcuda.so.1")
+    return None
+
+
+def _library_version(link: Path) -> str | None:
+    """Return the version in the name of the file that a link of a driver's library leads to."""
+    match = _LIBRARY.fullmatch(real_path(link).name)
+    return match[1] if match else None
 
 
 def find_host_gpus(root: Path, run: RunProgram) -> tuple[Gpu, ...]:

@@ -157,6 +157,7 @@ class HostGpus:
     compat_folders: tuple[str, ...] = ()
     # Folders on the loader's path in which a toolkit's stub stands for the driver's libcuda.so.1.
     stub_folders: tuple[str, ...] = ()
+    compat_driver: VersionText | None = None  # that the libraries in the first of them are of
 
     @property
     def running_driver(self) -> str | None:

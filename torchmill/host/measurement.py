@@ -185,6 +185,7 @@ def measure_host(
             kernel_driver=gpu_driver.kernel_driver_version(root),
             compat_folders=gpu_driver.compat_folders(environ, root),
             stub_folders=gpu_driver.stub_folders(environ, root),
+            compat_driver=gpu_driver.compat_driver_version(environ, root),
         ),
         crossings=crossings.result(),
     )

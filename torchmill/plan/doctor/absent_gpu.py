@@ -11,8 +11,14 @@ from torchmill.config.facts import Facts
 from torchmill.host.host import Host
 from torchmill.plan.boards import board_driver_support
 from torchmill.plan.causes import diagnose
-from torchmill.plan.doctor.gpu_driver import driver_mismatch, forward_compatibility, is_bridged
-from torchmill.plan.drivers import driver_runs, oldest_driver
+from torchmill.plan.doctor.gpu_driver import driver_mismatch, forward_compatibility
+from torchmill.plan.drivers import (
+    driver_range,
+    driver_runs,
+    find_bridge,
+    has_consumer_gpu,
+    oldest_driver,
+)
 
 
 def absence_reason(host: Host) -> str | None:
@@ -82,19 +88,19 @@ def _driver_faults(facts: Facts, host: Host, cuda: str | None) -> Iterator[_Faul
                 "`invoke doctor` on the board names another way"
             )
             yield _Fault(reason, cure)
-        elif not is_bridged(host):
+        elif find_bridge(toolkit, host).makes_up == "no":
             oldest = oldest_driver(toolkit, host.system)
             reason = (
                 f"driver {host.gpus.running_driver} is older than {oldest}, "
                 f"the oldest that runs what CUDA {cuda} makes"
             )
-            if host.gpus.compat_folders:
-                reason += (
-                    f", and {host.gpus.compat_folders[0]} makes up for it only on data-centre GPUs"
-                )
-            yield _Fault(
-                reason, f"install driver {oldest} or newer, or build with an older toolkit"
-            )
+            folder = host.gpus.compat_folders[0] if host.gpus.compat_folders else ""
+            if folder and has_consumer_gpu(host):
+                reason += f", and {folder} makes up for it only on data-centre GPUs"
+            elif folder:
+                reason += f", and so are the libraries in {folder}"
+            wanted = driver_range(facts, oldest or "", host)
+            yield _Fault(reason, f"install driver {wanted}, or build with an older toolkit")
     for finding in forward_compatibility(host):
         if finding.verdict == "warning":
             reason = f"the loader finds {finding.state}, and {finding.because}"

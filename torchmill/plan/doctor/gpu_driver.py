@@ -1,10 +1,8 @@
 """Check the GPU driver of a machine against the CUDA toolkit of a build.
 
-An old driver may run the code of a newer toolkit with NVIDIA's libraries of forward compatibility
-(the package cuda-compat), on some GPUs. A board is a Jetson, whose driver comes with its JetPack.
+A board is a Jetson, whose driver comes with its JetPack.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,14 +12,18 @@ from torchmill.host.host import Host
 from torchmill.plan.boards import board_driver_support
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor import other_toolkits
-from torchmill.plan.doctor.finding import CheckContext, Finding, absence_text
-from torchmill.plan.drivers import driver_runs, oldest_driver
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
+from torchmill.plan.drivers import (
+    driver_range,
+    driver_runs,
+    find_bridge,
+    has_consumer_gpu,
+    no_driver_clause,
+    oldest_driver,
+    unserved_by_driver,
+)
 
 DRIVER = "GPU driver"  # the subject of the findings on it
-# GPUs for which NVIDIA does not support forward compatibility, which is for data centres and
-# workstations: https://docs.nvidia.com/deploy/cuda-compatibility/
-# "RTX 3080" is such a GPU; "RTX 4000" and "RTX A4000" are for workstations.
-_CONSUMER = re.compile(r"GeForce|TITAN|GTX|\bRTX [2-9]0[5-9]0\b", re.IGNORECASE)
 
 
 def check_driver(context: CheckContext) -> Iterator[Finding]:
@@ -44,16 +46,33 @@ def _driver_finding(context: CheckContext, toolkit: Toolkit) -> Finding:
         return _unknown_driver(host, needed)
     if oldest is None:
         return Finding(DRIVER, version, needed, "unknown")
+    wanted = driver_range(context.facts, oldest, host)
+    new_driver = f"install driver {wanted}"
+    if host.packages.may_use_root is False:
+        new_driver = f"ask whoever administers this machine for driver {wanted}"
+    too_old = unserved_by_driver(context.facts, host)
+    if too_old:
+        because = no_driver_clause(too_old[0], host)
+        return Finding(
+            DRIVER, version, needed, "warning", because=because, cure=new_driver, runs_here=False
+        )
     if driver_runs(toolkit, host):
         return Finding(DRIVER, version, needed, "ok")
-    if is_bridged(host):
-        because = "forward compatibility bridges the difference"
-        return Finding(DRIVER, version, needed, "ok", because=because)
+    bridge = find_bridge(toolkit, host)
+    if bridge.makes_up != "no":
+        because = (
+            f"the libraries in {bridge.folder} are those of driver {host.gpus.compat_driver}: they "
+            "make up for it, if NVIDIA's table of forward compatibility lists this driver for them"
+        )
+        if bridge.makes_up == "unknown":
+            because = (
+                f"the libraries in {bridge.folder} make up for it if they are those of driver "
+                f"{oldest} or newer, which is not known"
+            )
+        verdict: Verdict = "ok" if bridge.makes_up == "yes" else "unknown"
+        return Finding(DRIVER, version, needed, verdict, because=because)
     because = "the wheel builds, but does not find a GPU here until the driver is newer"
     finding = Finding(DRIVER, version, needed, "warning", because=because)
-    new_driver = f"install driver {oldest} or newer"
-    if host.packages.may_use_root is False:
-        new_driver = f"ask whoever administers this machine for driver {oldest} or newer"
     return _with_driver_cures(context, toolkit, finding, new_driver)
 
 
@@ -67,11 +86,6 @@ def _unknown_driver(host: Host, needed: str) -> Finding:
         return Finding(DRIVER, absence_text(host), needed, "unknown")
     because = "a build needs no GPU, but the wheel cannot be tried on one here"
     return Finding(DRIVER, absence_text(host), needed, "ok", because=because)
-
-
-def is_bridged(host: Host) -> bool:
-    """Tell whether libraries of forward compatibility make up for an old driver of a host."""
-    return bool(host.gpus.compat_folders) and not _has_consumer_gpu(host)
 
 
 def _board_finding(context: CheckContext, toolkit: Toolkit) -> Finding | None:
@@ -168,7 +182,7 @@ def forward_compatibility(host: Host) -> Iterator[Finding]:
     for folder in host.gpus.compat_folders:
         if not host.gpus.devices:
             yield Finding(subject, folder, needed, "unknown")
-        elif _has_consumer_gpu(host):
+        elif has_consumer_gpu(host):
             names = ", ".join(sorted({gpu.name for gpu in host.gpus.devices}))
             because = f"{names} may not use them: programs stop with Error 804"
             yield Finding(
@@ -202,8 +216,3 @@ def loader_path_without(folder: str) -> str:
     """Return the command that takes a folder out of the loader's path."""
     split = "echo $LD_LIBRARY_PATH | tr : '\\n'"  # one folder a line
     return f"export LD_LIBRARY_PATH=$({split} | grep -vxF {folder} | paste -sd :)"
-
-
-def _has_consumer_gpu(host: Host) -> bool:
-    """Tell whether a host has a GPU that is neither for data centres nor for workstations."""
-    return any(_CONSUMER.search(gpu.name) for gpu in host.gpus.devices)
