@@ -214,12 +214,12 @@ def test_a_wheel_of_another_toolkit_is_named_if_upstream_says_that_it_has_code(
         (
             "wheel-3.15-cpu",
             "v2.14.1",
-            "upstream made wheels for Python 3.10, 3.11, 3.12, 3.13, 3.14, 3.14t on x86_64 only",
+            "PyPI has no wheel for Python 3.15 on x86_64, but for 3.10, 3.11, 3.12, 3.13, 3.14, 3.14t",
         ),
         (
             "wheel-3.8-cu110",
             "v1.8.1",
-            "upstream made wheels with CUDA 10.1, 10.2, 11.1 only: this one has to be built",
+            "no wheel of upstream with CUDA 11.0 is recorded, but with CUDA 10.1, 10.2, 11.1",
         ),
         (
             "conv1d-3.12-cu130",
@@ -250,7 +250,7 @@ def test_the_reason_for_no_wheel_is_named(shipped: Facts, name: str, tag: str, r
             "needs driver 525.60.13",
         ),
         (
-            {"gpus": {"devices": (K80, GTX_960), "driver": "535.104.05"}},
+            {"gpus": {"devices": (K80, GTX_960), "driver": "470.256.02"}},
             "2.4.1+cu118",
             "cannot tell",
             "script lists 3.7;5.0",

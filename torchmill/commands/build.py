@@ -20,7 +20,7 @@ from torchmill.commands.build_question import (
     choose_machine_of,
     find_named_gpus,
     name_cells_of_packages,
-    older_wheel_for,
+    other_wheel_for,
 )
 from torchmill.commands.build_request import BuildRequest
 from torchmill.commands.command import CommandOutput
@@ -158,8 +158,8 @@ def build_wheels(
         requests=requests,
         described=bool(host),
     )
-    older_wheel = older_wheel_for(facts, capabilities, machine, cells, selected)
-    return dialogue.run(older_wheel, yes=request.yes, dry_run=request.dry_run)
+    other_wheel = other_wheel_for(facts, capabilities, machine, cells, selected)
+    return dialogue.run(other_wheel, yes=request.yes, dry_run=request.dry_run)
 
 
 def _refuse_contradictions(request: BuildRequest, cell_names: Sequence[str], host: str) -> None:
@@ -205,14 +205,14 @@ class Dialogue:
     requests: Sequence[SourceRequest]
     described: bool  # the host is another machine: nothing is measured or run
 
-    def run(self, older_wheel: str, *, yes: bool, dry_run: bool) -> CommandOutput:
+    def run(self, other_wheel: str, *, yes: bool, dry_run: bool) -> CommandOutput:
         """Show the steps, and take them if the user agrees.
 
-        `older_wheel` is a sentence on the official wheel of an older release that would do, or "".
+        `other_wheel` is a sentence on the official wheel of another release that would do, or "".
         Raises StepError before the first step runs if one of them cannot be done; HostError if a
         failure is left after the cures.
         """
-        if not self._is_worth_building(older_wheel, yes=yes, dry_run=dry_run):
+        if not self._is_worth_building(other_wheel, yes=yes, dry_run=dry_run):
             return CommandOutput("nothing was done", exit_code=1)
         foresight = self._foresee()
         sessions = self._sessions(foresight)
@@ -231,14 +231,14 @@ class Dialogue:
                 return CommandOutput(STOPPED, exit_code=BuildError.exit_code)
         return CommandOutput("\n".join(self._results()))
 
-    def _is_worth_building(self, older_wheel: str, *, yes: bool, dry_run: bool) -> bool:
+    def _is_worth_building(self, other_wheel: str, *, yes: bool, dry_run: bool) -> bool:
         """Show the outlook; tell whether to build, if the wheels would not run here, or exist.
 
         Asks the user in these two cases, unless nothing will be built (`dry_run`).
         """
         official = self._official_wheels()
         sentences = [str(wheel) for wheel in official if wheel]
-        for sentence in dict.fromkeys([*sentences, older_wheel]):
+        for sentence in dict.fromkeys([*sentences, other_wheel]):
             if sentence:
                 print_now(format_for_user(sentence))
         judgements = self._outlook()

@@ -7,11 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from packaging.version import Version
+
 from torchmill.config import arch_list
 from torchmill.config.build import CPU, Build
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
-from torchmill.config.gpu_names import NamedGpu, find_gpus, gpus_of_host, split_names
+from torchmill.config.gpu_names import (
+    NamedGpu,
+    find_gpus,
+    gpus_of_host,
+    known_capabilities,
+    split_names,
+)
 from torchmill.config.package import Package
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, newest_release
@@ -137,28 +145,34 @@ def with_active_torch(facts: Facts, options: Options, environ: Mapping[str, str]
     return options
 
 
-def older_wheel_for(
+def other_wheel_for(
     facts: Facts,
     capabilities: Sequence[Capability],
     host: Host,
     cells: Sequence[Cell],
     selected: Release | None,
 ) -> str:
-    """Return a sentence on the official wheel of an older release that would do for some GPUs.
+    """Return a sentence on the official wheel of another release that would do for some GPUs.
 
-    "" if there is none, and if a release is selected: then the user wants that release.
+    It is for the Pythons of all cells. "" if there is none, and if a release is selected: then the
+    user wants that release.
     """
     if not capabilities or selected is not None:
         return ""
-    machine = published.with_gpus(host, [capability.name for capability in capabilities])
+    machine = host
+    if known_capabilities(facts, host.gpus.devices) != list(capabilities):
+        machine = published.with_gpus(host, [capability.name for capability in capabilities])
     releases = facts.releases[base_package(facts).name]
-    wheel = published.newest_published(facts, releases, machine)
+    pythons = {cell.build.python for cell in cells}
+    wheel = published.newest_published(facts, releases, machine, pythons=sorted(pythons))
     if wheel is None or not wheel.is_known_to_fit:
         return ""
     version = wheel.version.partition("+")[0]
-    if version in {cell.release.version for cell in cells}:
+    versions = {cell.release.torch_version for cell in cells}
+    if version in versions:
         return ""
-    return f"of an older release, {wheel}"
+    is_older = all(Version(version) < Version(other) for other in versions)
+    return f"of {'an older' if is_older else 'another'} release, {wheel}"
 
 
 def choose_machine_of(

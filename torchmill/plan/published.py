@@ -27,7 +27,16 @@ from torchmill.host.host import Host, HostResources
 from torchmill.plan import wheel_fit
 from torchmill.plan.boards import board_driver_support
 from torchmill.plan.cell import Cell
-from torchmill.plan.drivers import driver_compiles_ptx, driver_runs, is_known_older, oldest_driver
+from torchmill.plan.drivers import (
+    driver_compiles_ptx,
+    driver_range,
+    driver_runs,
+    find_bridge,
+    is_known_older,
+    no_driver_clause,
+    oldest_driver,
+    unserved_by_driver,
+)
 from torchmill.plan.published_wheel import PublishedWheel, WheelVerdict
 from torchmill.plan.recorded_wheels import (
     RecordedWheel,
@@ -157,7 +166,8 @@ def find_published(
     for wheel in published_wheels(facts, cell.release, build.arch):
         if build.python not in wheel.pythons or not _can_replace(wheel, toolkit, machine):
             continue
-        judged = replace(wheel, verdict=judge(facts, cell.release, wheel, judged_for))
+        verdict = judge(facts, cell.release, wheel, judged_for, pythons=(build.python,))
+        judged = replace(wheel, verdict=verdict)
         if judged.toolkit is toolkit or _rank(facts, judged, gpus) >= _FAVOURED:
             candidates.append(judged)
     recorded = recorded_wheel(facts, build, cell.release.torch_version, cell.release.version)
@@ -269,20 +279,24 @@ def _can_replace(wheel: PublishedWheel, toolkit: Toolkit | None, host: Host) -> 
 
 
 def newest_published(
-    facts: Facts, releases: Sequence[Release], host: Host
+    facts: Facts, releases: Sequence[Release], host: Host, *, pythons: Collection[str] = ()
 ) -> PublishedWheel | None:
     """Return the newest wheel with CUDA that fits a host, judged and with remarks.
 
-    `releases` are the oldest first. Of one release, a wheel with an older toolkit goes first. If no
-    wheel is certain to fit, it is the newest wheel that was read and against which nothing is
-    known; None if there is no such wheel either.
+    `releases` are the oldest first. `pythons` are those that it must be for; (): any will do. Of
+    one release, a wheel with an older toolkit goes first. If no wheel is certain to fit, it is the
+    newest wheel that was read and against which nothing is known; None if there is no such wheel
+    either.
     """
     unsure: PublishedWheel | None = None
     for release in reversed(releases):
         for wheel in published_wheels(facts, release, host.arch):
             if wheel.toolkit is None or not wheel.readings:
                 continue
-            judged = replace(wheel, verdict=judge(facts, release, wheel, host))
+            if not set(pythons) <= set(wheel.pythons):
+                continue
+            verdict = judge(facts, release, wheel, host, pythons=pythons)
+            judged = replace(wheel, verdict=verdict)
             # The remarks depend on the verdict.
             judged = replace(judged, remarks=tuple(_remarks(facts, release, judged, host)))
             if judged.is_known_to_fit:
@@ -314,15 +328,23 @@ def newest_for_gpus(facts: Facts, releases: Sequence[Release], host: Host) -> Pu
     return replace(wheel, remarks=(clause, *wheel.remarks))
 
 
-def judge(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> WheelVerdict:
+def judge(
+    facts: Facts,
+    release: Release,
+    wheel: PublishedWheel,
+    host: Host,
+    *,
+    pythons: Collection[str] = (),
+) -> WheelVerdict:
     """Return the verdict on a wheel for a machine: it fits only if it was read and nobody doubts it.
 
     The first "does not fit" counts, else the first "cannot tell". A recorded wheel without compiled
     code fits every machine. `release` is the cell's, whose torch may be later than the one for
-    which the wheel was published.
+    which the wheel was published. `pythons` are those that the wheel is for: a release may have
+    wheels for newer systems only for some Pythons.
     """
     doubt: WheelVerdict | None = None
-    for verdict in _verdicts(facts, release, wheel, host):
+    for verdict in _verdicts(facts, release, wheel, host, pythons):
         if verdict.is_ruled_out:
             return verdict
         if verdict.fit == "cannot tell":
@@ -331,7 +353,11 @@ def judge(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> 
 
 
 def _verdicts(
-    facts: Facts, release: Release, wheel: PublishedWheel, host: Host
+    facts: Facts,
+    release: Release,
+    wheel: PublishedWheel,
+    host: Host,
+    pythons: Collection[str],
 ) -> Iterator[WheelVerdict]:
     """Yield the verdicts on the system, the driver, the GPUs, the processor, and the base wheel."""
     published_release = _as_released(facts, release)
@@ -340,11 +366,12 @@ def _verdicts(
         return
     # The glibc that the facts give a release was read in its wheels for x86_64.
     glibc = published_release.upstream.glibc if host.arch == "x86_64" else None
-    refusal = _system_refusal(published_release.upstream.wheels, glibc, host)
-    if refusal:
-        yield WheelVerdict("does not fit", refusal)
-    if wheel.toolkit and not driver_runs(wheel.toolkit, host):
-        yield WheelVerdict("does not fit", _driver_refusal(wheel.toolkit, host))
+    for platforms in _platforms_of_pythons(published_release, pythons):
+        refusal = _system_refusal(platforms, glibc, host)
+        if refusal:
+            yield WheelVerdict("does not fit", refusal)
+    if wheel.toolkit:
+        yield from _driver_verdicts(facts, wheel.toolkit, host)
     if wheel.toolkit:
         yield from _gpu_verdicts(facts, wheel, wheel.toolkit, host)
         yield from _driver_doubt(wheel.toolkit, host)
@@ -378,8 +405,7 @@ def _recorded_verdicts(
         yield WheelVerdict("cannot tell", wheel_fit.unread_reason(wheel))
     if toolkit is None:
         return
-    if not driver_runs(toolkit, host):
-        yield WheelVerdict("does not fit", _driver_refusal(toolkit, host))
+    yield from _driver_verdicts(facts, toolkit, host)
     kernels = facts.packages[wheel.package].kernels.capabilities
     gpus = known_capabilities(facts, host.gpus.devices)
     for gpu in gpus:
@@ -387,6 +413,32 @@ def _recorded_verdicts(
             yield WheelVerdict("does not fit", f"{wheel.package} has no kernels for {gpu.name}")
     yield wheel_fit.judge_code(facts, wheel, toolkit, gpus)
     yield WheelVerdict("cannot tell", wheel_fit.unread_reason(wheel))
+
+
+def _platforms_of_pythons(release: Release, pythons: Collection[str]) -> Iterator[list[str]]:
+    """Yield the platform tags of a release's wheels for each of some Pythons; (): for any."""
+    wheels = release.upstream.wheels
+    if not pythons:
+        yield list(wheels)
+    for python in pythons:
+        yield [tag for tag, tag_pythons in wheels.items() if python in tag_pythons]
+
+
+def _driver_verdicts(facts: Facts, toolkit: Toolkit, host: Host) -> Iterator[WheelVerdict]:
+    """Yield the verdicts against a host's driver for a toolkit's code and for the host's GPUs."""
+    for gpu in unserved_by_driver(facts, host):
+        yield WheelVerdict("does not fit", no_driver_clause(gpu, host))
+    if driver_runs(toolkit, host):
+        return
+    bridge = find_bridge(toolkit, host)
+    if bridge.makes_up == "no":
+        yield WheelVerdict("does not fit", _driver_refusal(toolkit, host))
+    else:
+        yield WheelVerdict(
+            "cannot tell",
+            f"{_driver_refusal(toolkit, host)}; whether {bridge.folder} makes up for it was not "
+            "tried",
+        )
 
 
 def _driver_refusal(toolkit: Toolkit, host: Host) -> str:
@@ -507,7 +559,7 @@ def _driver_remark(facts: Facts, toolkit: Toolkit, host: Host) -> Iterator[str]:
         return
     oldest = oldest_driver(toolkit, host.system)
     if oldest:
-        yield f"it needs driver {oldest} or newer"
+        yield f"it needs driver {driver_range(facts, oldest, host)}"
 
 
 def _official_remarks(
@@ -566,13 +618,17 @@ def unpublished_reason(facts: Facts, cell: Cell) -> str:
             f"{build.python} on {build.arch} is recorded of {names} (read {max(dates, default='once')})"
         )
     toolkits = () if has_editions else tuple(release.cuda.official)
+    # What is recorded need not be all: download.pytorch.org, which has more than PyPI, was not read.
     if build.cuda and toolkits and build.cuda not in toolkits:
         listed = ", ".join(toolkits)
-        return f"upstream made wheels with CUDA {listed} only: this one has to be built"
+        return (
+            f"no wheel of upstream with CUDA {build.cuda} is recorded, but with CUDA {listed} "
+            "(download.pytorch.org was not read)"
+        )
     if pythons and build.python not in pythons:
         listed = ", ".join(pythons)
         return (
-            f"upstream made wheels for Python {listed} on {build.arch} only: "
-            "this one has to be built"
+            f"PyPI has no wheel for Python {build.python} on {build.arch}, but for {listed} "
+            "(download.pytorch.org was not read)"
         )
     return "where to get upstream's wheel is not recorded"

@@ -213,10 +213,10 @@ def _describe_parse(facts: Facts, cell: Cell) -> str:
 
 
 def _describe_untried_python(cell: Cell, pythons: Iterable[str]) -> str:
-    """Return that nobody built a release for a Python, and the Pythons of upstream's wheels."""
+    """Return that no build of a release for a Python is recorded, and the Pythons of PyPI's wheels."""
     build = cell.build
-    text = f"nobody is known to have built {cell.release} for Python {build.python} on {build.arch}"
+    text = f"no build of {cell.release} for Python {build.python} on {build.arch} is recorded"
     listed = ", ".join(pythons)
     if listed:
-        return f"{text}; upstream has wheels for {listed}"
-    return f"{text}; upstream has no wheels for it"
+        return f"{text}; PyPI has wheels for {listed}"
+    return f"{text}; PyPI has no wheels for it"
