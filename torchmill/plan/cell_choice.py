@@ -186,12 +186,24 @@ def running_python() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
+def usual_python(host: Host) -> str:
+    """Return the Python to build for on a host if the user names none: one that it has.
+
+    That is the Python that runs this program, or else, on a host without it, the newest.
+    """
+    running = running_python()
+    with_gil = [python for python in host.interpreters.paths if not python.endswith("t")]
+    if running in with_gil or not with_gil:
+        return running
+    return max(with_gil, key=python_key)
+
+
 def _preference(cell: Cell, host: Host) -> tuple[object, ...]:
     """Return the key that `max` chooses the best cell by.
 
     Toolkits of official builds are preferred, then newer toolkits. Among cells with one toolkit,
-    the preferred Python is that which runs this program; then come Pythons that the host has,
-    Pythons with a GIL, and newer Pythons. On a Jetson, the CUDA and the Python of its JetPack go
+    Pythons that the host has are preferred, then that which runs this program, Pythons with a GIL,
+    and newer Pythons. On a Jetson, the CUDA and the Python of its JetPack go
     before all others.
     """
     build = cell.build
@@ -201,8 +213,8 @@ def _preference(cell: Cell, host: Host) -> tuple[object, ...]:
         build.cuda in cell.release.cuda.official,
         python_key(build.cuda or "0"),  # this key orders versions of toolkits as well as Pythons
         jetson is not None and build.python == jetson.python,
-        build.python == running_python(),
         build.python in host.interpreters.paths,
+        build.python == running_python(),
         not build.python.endswith("t"),
         python_key(build.python),
     )

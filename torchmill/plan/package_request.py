@@ -21,7 +21,7 @@ from torchmill.host.host import Host
 from torchmill.plan import cell_lookup
 from torchmill.plan.base_package import named_torch, recorded_pypi_variant
 from torchmill.plan.build_options import PYPI, Options
-from torchmill.plan.cell_choice import BuildQuestion, choose_cells, running_python, split_texts
+from torchmill.plan.cell_choice import BuildQuestion, choose_cells, split_texts, usual_python
 from torchmill.plan.options import tag_of_torch
 from torchmill.plan.trial import find_trial
 from torchmill.plan.wheel_name import python_tag
@@ -207,7 +207,7 @@ def choose_package_builds(
             names += cell_names(dependents, [cell.build.python], [cell.build.variant])
         return PackageBuilds(names, cells[0].release)
     if torch is None:
-        python = pythons[0] if pythons else running_python()
+        python = pythons[0] if pythons else usual_python(host)
         torch = torch_on_pypi(facts, dependents, arch, python, selected)
     names = cell_names(dependents, pythons or [torch.python], variants or [usual_variant(torch)])
     if arch != host.arch:
