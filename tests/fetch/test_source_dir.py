@@ -15,6 +15,7 @@ from tests.support.documents import assert_fits
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import Forge, layout, package, release
+from torchmill.commands.fetch import describe_source
 from torchmill.core import stat_cache
 from torchmill.core.console import ProgressBar
 from torchmill.core.paths import Layout
@@ -23,7 +24,13 @@ from torchmill.fetch.source import local
 from torchmill.fetch.source.fetcher import fetch_source
 from torchmill.fetch.source.request import SourceRequest
 from torchmill.fetch.source.source import Source
-from torchmill.fetch.source.source_dir import RECORD, SourceDir, SourceProof, read_record
+from torchmill.fetch.source.source_dir import (
+    RECORD,
+    SourceDir,
+    SourceProof,
+    load_source,
+    read_record,
+)
 from torchmill.fetch.source.verification import (
     check_source,
     touched_since_check,
@@ -88,6 +95,26 @@ def test_an_edit_hidden_from_times_and_sizes_is_noticed(
             verify_source(source, stat_cache_file)
     edit(source.path / "setup.py", "version = 1\n")
     verify_source(source, stat_cache_file)
+
+
+@pytest.mark.parametrize(("stated", "is_other"), [("1.0.0a0", False), ("2.0.0", True)])
+def test_a_folder_that_states_another_version_says_so_everywhere(
+    tmp_path: Path, place: Layout, stated: str, is_other: bool
+) -> None:
+    tree = tmp_path / "torch"
+    tree.mkdir()
+    (tree / "setup.py").write_text("version = 1\n")
+    (tree / "version.txt").write_text(f"{stated}\n")
+    request = SourceRequest(
+        package("https://forge.invalid/a/torch.git"), release("v1.0", None), origin=str(tree)
+    )
+    source = fetch_source(request, place, SilentProgress())
+    clause = f"its version.txt says {stated}, not "
+    assert (clause in source.title) is is_other
+    assert (clause in describe_source(source)) is is_other
+    again = load_source(place, source.package, source.tag)
+    assert again is not None
+    assert again.contradiction == source.contradiction
 
 
 def test_all_files_get_one_date(tmp_path: Path, place: Layout) -> None:

@@ -42,3 +42,28 @@ def test_a_pyproject_that_cannot_be_read_is_refused(tmp_path: Path, content: byt
     (tmp_path / "pyproject.toml").write_bytes(content)
     with refused("unreadable-pyproject"):
         tree.read_build_backend(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "clause"),
+    [
+        ("version.txt", "2.4.1a0\n", ""),
+        ("version.txt", "2.4.1", ""),
+        ("version.txt", "2.5.0a0\n", "its version.txt says 2.5.0a0, not 2.4.1"),
+        ("version.txt", "2.4\n", "its version.txt says 2.4, not 2.4.1"),
+        ("version.txt", "see setup.py\n", ""),
+        ("version.txt", "\xff", ""),
+        ("PKG-INFO", "Metadata-Version: 2.1\nName: torch\nVersion: 2.4.1\n\nVersion: 3\n", ""),
+        (
+            "PKG-INFO",
+            "Metadata-Version: 2.1\nVersion: 2.3.1.post1\n",
+            "its PKG-INFO says 2.3.1.post1, not 2.4.1",
+        ),
+        ("setup.py", "version = '1.0'\n", ""),
+    ],
+)
+def test_another_version_that_a_source_states_is_named(
+    tmp_path: Path, name: str, content: str, clause: str
+) -> None:
+    (tmp_path / name).write_bytes(content.encode("latin-1"))
+    assert tree.version_clause(tmp_path, "2.4.1") == clause

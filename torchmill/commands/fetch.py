@@ -85,9 +85,7 @@ def describe_source(source: Source) -> str:
     if source.submodules:
         submodules = f", {len(source.submodules)} submodules"
     if source.commit:
-        trust = "no commit is recorded to compare it with"
-        if source.verified:
-            trust = "the recorded commit"
+        trust = "the recorded commit" if source.verified else "not known to be the release's"
         identity = f"{source.commit} ({trust}){submodules}"
     else:
         claim = ""
@@ -99,4 +97,6 @@ def describe_source(source: Source) -> str:
             f"not proven to be any commit ({source.unproven}{claim}), "
             f"contents {source.contents}{submodules}"
         )
+    if source.contradiction:
+        identity += f"; {source.contradiction}"
     return f"{source.package} {source.tag}: {identity}\n  from {source.origin} in {source.path}"

@@ -31,6 +31,8 @@ class Source:
     archive: str | None = None  # sha256 of the archive that was unpacked
     declared: str | None = None  # the commit that an archive or a folder names, without proof
     unproven: str = ""  # why no commit is proven, as a clause
+    # A clause on the version that a file of the tree states, if it is not `version`.
+    contradiction: str = ""
     # Why a build refuses the tree as it is now: it was changed after it was fetched.
     refusal: str = ""
 
@@ -43,10 +45,12 @@ class Source:
     def title(self) -> str:
         """Return the identity in short, for messages.
 
-        It is "commit 49444c3e", "no proven commit, contents 1a2b3c4d" or "no proven commit".
+        It is "commit 49444c3e", "no proven commit, contents 1a2b3c4d" or "no proven commit", and then
+        the contradiction, if there is one.
         """
+        doubt = f"; {self.contradiction}" if self.contradiction else ""
         if self.commit:
-            return f"commit {self.commit[:_SHORT_DIGEST]}"
+            return f"commit {self.commit[:_SHORT_DIGEST]}{doubt}"
         if self.contents:
-            return f"no proven commit, contents {self.contents[:_SHORT_DIGEST]}"
-        return "no proven commit"
+            return f"no proven commit, contents {self.contents[:_SHORT_DIGEST]}{doubt}"
+        return f"no proven commit{doubt}"

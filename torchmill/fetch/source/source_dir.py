@@ -26,6 +26,7 @@ from torchmill.fetch.source.tree import (
     digest_contents,
     read_build_backend,
     take_fingerprint,
+    version_clause,
     walk_tree,
 )
 
@@ -140,6 +141,9 @@ class SourceDir:
             archive=proof.archive,
             declared=proof.declared,
             unproven=proof.unproven,
+            # The files of a proven release are what they are: some of torch's own were not kept up
+            # to date.
+            contradiction="" if proof.verified else version_clause(tree, request.release.version),
         )
         if not requested:
             requested = {"ref": request.ref, "origin": request.origin}

@@ -3,16 +3,24 @@
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.version import Version
+
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import SourceError
 
 _EXECUTABLE = 0o111
+# Files at the top of a tree that state its version.
+_VERSION_FILES = {
+    "version.txt": re.compile(r"\A\s*(\S+)\s*\Z"),
+    "PKG-INFO": re.compile(r"^Version: *(\S+)$", re.MULTILINE),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,28 @@ def read_build_backend(tree: Path) -> str | None:
             code="unreadable-pyproject",
         ) from None
     return None if backend is None else str(backend)
+
+
+def version_clause(tree: Path, version: str) -> str:
+    """Return a clause on the version that a tree's own file states, if it is not `version`; else "".
+
+    The file is version.txt, which torch and its companions have, or PKG-INFO, which source archives
+    have. A pre-release of the version, such as the "2.4.1a0" in version.txt, is no other one.
+    """
+    for name, pattern in _VERSION_FILES.items():
+        try:
+            match = pattern.search((tree / name).read_text(encoding="utf-8"))
+            stated = Version(match[1]) if match else None
+        except (OSError, ValueError):  # also text that is not UTF-8, and no version
+            continue
+        if stated is None:
+            continue
+        # Trailing zeros make no other version.
+        stated_release, release = (
+            Version(".".join(map(str, parsed.release))) for parsed in (stated, Version(version))
+        )
+        return "" if stated_release == release else f"its {name} says {stated}, not {version}"
+    return ""
 
 
 def require_python_project(tree: Path, origin: str) -> None:

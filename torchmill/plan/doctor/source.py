@@ -32,7 +32,8 @@ def source_finding(context: CheckContext) -> Finding:
         cure = f"{cell_lookup.fetch_command(context.facts, context.cell)} --discard"
         return Finding(SOURCE, state, tag, "failure", cure=cure, because=source.refusal)
     state = f"{source.tag} from {source.provider}, {source.title}"
-    return Finding(SOURCE, state, tag, "ok", because=source.unproven)
+    verdict: Verdict = "warning" if source.contradiction else "ok"
+    return Finding(SOURCE, state, tag, verdict, because=source.unproven)
 
 
 def _check_suite(context: CheckContext) -> Iterator[Finding]:
