@@ -573,6 +573,10 @@ def test_a_torch_that_no_release_goes_with_may_have_a_wheel(shipped: Facts) -> N
     with refused("no-partner-release") as caught:
         cell_lookup.find_cell(shipped, "xformers-3.12-cu128", "x86_64", release)
     assert "`pip install xformers==0.0.33.post2`" in str(caught.value)
+    with refused("no-partner-release") as caught:
+        cell_lookup.find_cell(shipped, "codec-3.12-cu128", "x86_64", release)
+    clause = "`pip install torchcodec==0.9.1` (on PyPI, for torch 2.9.1 without CUDA"
+    assert clause in str(caught.value)
 
 
 def test_an_installed_torch_must_be_the_official_one(shipped: Facts) -> None:

@@ -167,6 +167,10 @@ def test_the_abi_must_be_that_of_the_official_torch(
             "3.13",
             "torch-scatter==2.1.2+pt28cpu -f https://data.pyg.org/whl/torch-2.8.0+cpu.html",
         ),
+        # Those for this torch have no code for GPUs. 0.0.3, of which no torch is known, is no
+        # better one.
+        ("torchcodec", "2.9.1", "12.8", "3.12", None),
+        ("torchcodec", "2.9.1", None, "3.12", "torchcodec==0.9.1"),
     ],
 )
 def test_the_wheel_for_a_torch_is_found(  # noqa: PLR0917 - a cell, and its wheel

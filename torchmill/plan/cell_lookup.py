@@ -206,12 +206,17 @@ def _explain_missing_partner(facts: Facts, build: Build, torch: Release) -> str:
         lines.append(f"releases that {package} is known to go with: {series}")
     project = facts.packages[package].source.pypi
     recorded = recorded_wheel(facts, build, torch.version)
+    if recorded is None:
+        # A wheel without code for GPUs is worth a line, too: it says "without CUDA".
+        without_cuda = replace(build, variant=CPU, cuda=None)
+        recorded = recorded_wheel(facts, without_cuda, torch.version)
     if recorded is not None:
         lines.append(str(recorded))
     elif project:
         wheel = f"`pip install --only-binary :all: {project} {torch.package}=={torch.version}`"
         lines.append(
-            f"pip finds a wheel of another release that goes with it, if PyPI has one: {wheel}"
+            f"pip takes the newest wheel of {project} whose METADATA do not exclude that torch, "
+            f"which need not mean that it goes with it: {wheel}"
         )
     if project:
         page = locate_page(_PACKAGE_PAGE)

@@ -273,12 +273,17 @@ def _official_abi(facts: Facts, torch: str, arch: str) -> bool | None:
 
 
 def wheels_for_torch(facts: Facts, package: str, torch: str, arch: str) -> Sequence[RecordedWheel]:
-    """Return the recorded wheels of a package that may go with a torch on machines of an arch."""
-    return [
-        wheel
-        for wheel in recorded_wheels(facts, package)
-        if fits_torch(facts, wheel, torch, arch) and fits_arch(facts, wheel, arch)
+    """Return the recorded wheels of a package that may go with a torch on machines of an arch.
+
+    If a package has wheels that are known to go with that torch, for whatever machine or toolkit,
+    its wheels of which nothing is known are left out: those are of other, mostly older, releases.
+    """
+    fitting = [
+        wheel for wheel in recorded_wheels(facts, package) if fits_torch(facts, wheel, torch, arch)
     ]
+    if any(wheel.torch is not None for wheel in fitting):
+        fitting = [wheel for wheel in fitting if wheel.torch is not None or wheel.is_pure]
+    return [wheel for wheel in fitting if fits_arch(facts, wheel, arch)]
 
 
 def best_wheel(
