@@ -167,6 +167,26 @@ def test_a_machine_without_apt_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @needs_apt
+def test_the_newest_version_of_a_source_is_found_in_any_order_of_the_lists(tmp_path: Path) -> None:
+    archive = DebianArchive(tmp_path / "archive")
+    archive.folder.mkdir()
+    for version in ("2.0-1", "2.0-9", "2.0-10", "2.0~rc1-1"):
+        archive.add_source("deep", version, {"deep.h": "theirs"})
+    archive.publish()
+    system = apt.Apt(tmp_path / "apt")
+    options = (("Trusted", "yes"),)
+    system.configure([AptArchive(f"file:{archive.folder}", "bookworm", ("main",), options)])
+    system.fetch("update")
+    newest = system.find_source("deep")
+    assert newest is not None
+    assert newest.version == "2.0-10"
+    candidate = system.find_source("deep", "2.0~rc1")
+    assert candidate is not None
+    assert candidate.version == "2.0~rc1-1"
+    assert system.find_source("deep", "1.0") is None
+
+
+@needs_apt
 def test_empty_submodules_are_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = DebianArchive(tmp_path / "archive")
     archive.folder.mkdir()

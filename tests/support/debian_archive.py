@@ -76,7 +76,7 @@ class DebianArchive:
                 info.size = len(content)
                 tar.addfile(info, io.BytesIO(content.encode()))
         checksum = f" {_sha256(tarball)} {tarball.stat().st_size} {tarball.name}"
-        (self.pool / f"{name}.sources").write_text(
+        (self.pool / f"{name}_{version}.sources").write_text(
             f"Package: {name}\nBinary: {name}\nVersion: {version}\nArchitecture: any\n"
             f"Format: 3.0 (quilt)\nDirectory: pool\nChecksums-Sha256:\n{checksum}\n"
         )

@@ -96,7 +96,8 @@ class BinaryPackage(_ListedPackage):
 class Apt:
     """An apt that keeps its lists, its cache and the addresses of archives below `folder`.
 
-    It downloads the tarballs of source packages to `downloads`.
+    It downloads the tarballs of source packages to `downloads`. To be configured before any other
+    use: `configure` makes the folders and the settings that all programs of apt are given.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -171,10 +172,12 @@ class Apt:
         output = ""
         with contextlib.suppress(CommandError):  # apt fails for an unknown name, and without lists
             output = self.look_up("showsrc", "--only-source", name)
-        for package in parse_showsrc(output):  # apt lists the newest first
-            if upstream is None or upstream == package.upstream:
-                return package
-        return None
+        newest = None
+        for package in parse_showsrc(output):  # in the order of the lists, not of the versions
+            is_wanted = upstream is None or upstream == package.upstream
+            if is_wanted and (newest is None or _is_newer(package.version, newest.version)):
+                newest = package
+        return newest
 
     def download_source(self, package: SourcePackage) -> None:
         """Download the tarball of a source package, unless it is in `downloads` and intact.
@@ -255,6 +258,20 @@ class Apt:
         return environment
 
 
+def _is_newer(version: str, other: str) -> bool:
+    """Tell whether a version of a package is newer than another one, by Debian's rules.
+
+    dpkg, which every apt has, compares them: a release candidate, "2.0~rc1", comes before "2.0".
+    """
+    if version == other:
+        return False
+    try:
+        process.ask(["dpkg", "--compare-versions", version, "gt", other])
+    except CommandError:  # the exit code 1 of dpkg says "no"
+        return False
+    return True
+
+
 def hold_apt(folder: Path) -> AbstractContextManager[None]:
     """Hold a folder with lists and downloads of apt, which several runs may want.
 
@@ -320,9 +337,11 @@ def _parse_depends(depends: str) -> tuple[tuple[str, ...], ...]:
 
 
 def list_binaries(apt: Apt, names: Iterable[str]) -> dict[str, BinaryPackage]:
-    """Return the newest version of each package that the archives have, by name.
+    """Return each package that the archives have, by name, in the version that apt would install.
 
-    Packages that they do not have are left out: all of them, if apt cannot read its lists.
+    That is the newest one, unless a preference ("pin") of the machine or of an archive, such as
+    that of backports, chooses an older one. Packages that the archives do not have are left out:
+    all of them, if apt cannot read its lists.
     """
     output = ""
     with contextlib.suppress(CommandError):  # apt fails if it has none of them, and without lists
