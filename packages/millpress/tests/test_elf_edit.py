@@ -419,6 +419,20 @@ def test_every_object_is_read(tmp_path: Path) -> None:
 
 
 @tiny.needs_compiler
+def test_an_object_may_have_more_sections_than_its_header_can_count(tmp_path: Path) -> None:
+    many = 65_536
+    source, path = tmp_path / "many.s", tmp_path / "many.o"
+    lines = [f'.section .text.f{number},"ax"\n.byte 1\n' for number in range(many)]
+    source.write_text("".join([*lines, '.section .marked,"a"\n.byte 2\n']))
+    subprocess.run(["gcc", "-c", source, "-o", path], check=True)
+    with open_elf(path) as image:
+        assert image.header.section_count == 0
+        assert len(image.sections) > many
+        (marked,) = image.sections_named(".marked")
+        assert image.data[marked.offset : marked.end] == b"\2"
+
+
+@tiny.needs_compiler
 @pytest.mark.parametrize("cut", [-8, 90])
 def test_a_damaged_static_library_is_refused(tmp_path: Path, cut: int) -> None:
     path = static_library(tmp_path / "lib.a", 1)

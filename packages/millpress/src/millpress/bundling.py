@@ -90,6 +90,7 @@ class LibrarySearch:
 
         `needed` is what the dynamic section of the file says: usually a name, sometimes a path. Its
         run path `rpath` goes first, then `folders`, then what the loader searches by default.
+        Raises InputError if a damaged library is found there.
         """
         name = Path(needed).name
         candidates = []
@@ -214,7 +215,8 @@ class Graft:
     """The state of bundling libraries into one wheel.
 
     The fields without a default are the inputs; `bundle_libraries` adds to `files` and fills the
-    others. No file of the raw wheel is changed here: `replaced` says what has to be edited.
+    others. No file is edited here: `replaced` says which names have to be edited in which files.
+    The needed libpython is not in it: whoever edits a file drops that (`is_interpreter_library`).
     """
 
     staged: StagedWheel
@@ -245,7 +247,7 @@ class Graft:
 def bundle_libraries(graft: Graft) -> None:
     """Bundle the libraries that the files need, then those that the bundled libraries need.
 
-    Raises RepairError, which names every missing library.
+    Raises RepairError, which names every missing library, and InputError for a damaged one.
     """
     waiting = [WaitingFile(path, original=path) for path in graft.files]
     while waiting:

@@ -42,6 +42,9 @@ NOTE = 4
 PHDR = 6
 PROPERTY = 0x6474E553  # PT_GNU_PROPERTY
 
+FAR_INDEX = 0xFFFF  # SHN_XINDEX, for an index that does not fit: the first section has it
+SECTION_SIZE_FIELD = 5  # of a section header, in both layouts
+
 # sh_type: the kind of a section
 NULL_SECTION = 0  # of the first entry of the table
 SYMBOLS = 2
@@ -121,7 +124,10 @@ class ByteRange(NamedTuple):
     end: int
 
     def overlaps(self, other: "ByteRange") -> bool:
-        """Tell whether the two ranges have a byte in common."""
+        """Tell whether the two ranges have a byte in common.
+
+        An empty range counts as overlapping a range that it lies inside of.
+        """
         return self.start < other.end and other.start < self.end
 
 
@@ -196,8 +202,8 @@ class ElfHeader(NamedTuple):
     segment_bytes: int  # of one entry of the table
     segment_count: int
     section_bytes: int  # of one entry of the table
-    section_count: int
-    names_index: int  # of the section that holds the names of sections
+    section_count: int  # 0 if it does not fit here: see `ElfImage.sections`
+    names_index: int  # of the section that holds the names of sections, or FAR_INDEX
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +231,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section header: a range of the file with content of one kind. Sizes are in bytes."""
+    """A section header: a range of the file with content of one kind. Sizes are in bytes.
+
+    A section of kind NOBITS (".bss") has no content in the file: its `size` is that in memory, and
+    `end` and `range` have no meaning for it.
+    """
 
     header_offset: int  # of the header itself, in the file; it tells sections apart
     kind: int
@@ -251,7 +261,8 @@ class ElfImage:
     """The structures of an ELF file in memory, read when they are asked for.
 
     All offsets are relative to `data`. All of it may raise ValueError, IndexError, KeyError or
-    struct.error if the file is damaged; `open_elf` turns these into InputError.
+    struct.error if the file is damaged, or no ELF file: inside `open_elf` or `refuse_damaged`, these
+    become InputError.
     """
 
     data: mmap.mmap | bytes
@@ -294,12 +305,19 @@ class ElfImage:
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
-        """Return the section headers."""
+        """Return the section headers.
+
+        An object with more than 65,279 of them, as compilers make with a section for each function,
+        has their count in the first one, as its size.
+        """
         entry_bytes = struct.calcsize(self.byte_order + self.layout.section)
         start = self.header.sections_offset
+        count = self.header.section_count
+        if start and not count:
+            count = self.unpack(self.layout.section, start)[SECTION_SIZE_FIELD]
         header_offset = start
         sections = []
-        for row in self._table(self.layout.section, start, self.header.section_count):
+        for row in self._table(self.layout.section, start, count):
             name, kind, _flags, address, offset, size, link, *_ = row
             sections.append(Section(header_offset, kind, address, offset, size, link, name))
             header_offset += entry_bytes
@@ -342,7 +360,10 @@ class ElfImage:
         """Return the name of each section, in the order of `sections`."""
         if not self.sections:
             return []
-        names = self.sections[self.header.names_index].offset
+        index = self.header.names_index
+        if index == FAR_INDEX:
+            index = self.sections[0].link
+        names = self.sections[index].offset
         return [self._text(names + section.name) for section in self.sections]
 
     def file_offset(self, address: int) -> int:
@@ -353,9 +374,9 @@ class ElfImage:
         raise ValueError(f"nothing is loaded to {address:#x}")
 
     def pointers(self) -> Iterator[Pointer]:
-        """Yield the pointers that the loader writes, of a 64-bit file.
+        """Yield the pointers that the loader writes, of a 64-bit file for a machine in RELATIVE.
 
-        Only those with a relocation in DT_RELA are read.
+        Only those with a relative relocation in DT_RELA are read.
         """
         tags = dict(self.dynamic)
         if RELA not in tags:
@@ -373,7 +394,10 @@ class ElfImage:
         return self._text(self.strings_offset + index)
 
     def version_needs(self) -> Iterator[VersionNeed]:
-        """Yield the needed versions of symbols, with an entry for each library."""
+        """Yield the needed versions of symbols, by library.
+
+        A library may come several times, as patchelf may leave it: its versions are those of all.
+        """
         for names in self._needed_names():
             versions = frozenset(self.dynamic_string(index) for index in names.versions)
             yield VersionNeed(names.offset, self.dynamic_string(names.library), versions)
@@ -435,7 +459,7 @@ class ElfImage:
                     yield row[0]
 
     def symbols(self) -> Iterator[Symbol]:
-        """Yield the dynamic symbols.
+        """Yield the dynamic symbols, by the section headers; none if the file has no such headers.
 
         Weak undefined symbols are left out: a program runs without them.
         """
@@ -491,6 +515,7 @@ def refuse_damaged(
 ) -> Iterator[None]:
     """Raise InputError if the block reads damaged structures.
 
+    Any ValueError, IndexError, KeyError, OverflowError or struct.error of the block counts as that.
     The error's text is `message` with the reason in place of its braces, after the path.
     """
     try:
@@ -501,7 +526,11 @@ def refuse_damaged(
 
 @contextmanager
 def open_elf(path: Path) -> Iterator[ElfImage]:
-    """Map an ELF file into memory. Raises InputError if structures that are read are damaged."""
+    """Map an ELF file into memory.
+
+    Nothing is read yet. Raises InputError if the block reads structures that are damaged
+    (`refuse_damaged`), as of a file that is no ELF file, and at once if the file is empty.
+    """
     with (
         refuse_damaged(path),  # also for an empty file, which cannot be mapped (ValueError)
         path.open("rb") as file,
@@ -547,9 +576,10 @@ def is_elf(path: Path) -> bool:
 
 
 def read_elf(path: Path) -> ElfInfo | None:
-    """Return the dynamic section of a library or program; None for any other file.
+    """Return the dynamic section of a library or program; None without one.
 
-    Links are followed. Raises InputError if the file is damaged.
+    It is None, too, for any other file, a program without libraries (linked statically), an object
+    file, and if there is no such file. Links are followed. Raises InputError if the file is damaged.
     """
     # not Path.resolve(), which raises RuntimeError for links that lead in a circle
     if not is_elf(Path(os.path.realpath(path))):
@@ -579,7 +609,7 @@ def read_elf(path: Path) -> ElfInfo | None:
 
 
 def dynamic_files(root: Path) -> dict[Path, ElfInfo]:
-    """Return the dynamic section of every library and program below `root`, by path, sorted.
+    """Return the dynamic section of every file below `root` that has one, by path, sorted.
 
     Links are left out. Raises InputError if a file is damaged.
     """
@@ -596,19 +626,28 @@ def dynamic_files(root: Path) -> dict[Path, ElfInfo]:
 
 
 def defined_symbols(path: Path) -> frozenset[str]:
-    """Return the symbols that the file defines for others to use."""
+    """Return the symbols that the file defines for others to use.
+
+    Raises InputError if it is damaged, or no ELF file.
+    """
     with open_elf(path) as image:
         return frozenset(symbol.name for symbol in image.symbols() if symbol.is_defined)
 
 
 def undefined_symbols(path: Path) -> frozenset[str]:
-    """Return the symbols that the file expects others to define."""
+    """Return the symbols that the file expects others to define, without the weak ones.
+
+    Raises InputError if it is damaged, or no ELF file.
+    """
     with open_elf(path) as image:
         return frozenset(symbol.name for symbol in image.symbols() if not symbol.is_defined)
 
 
 def static_objects(path: Path) -> Iterator[ElfImage]:
-    """Yield the object files in a static library. Raises InputError if it is damaged."""
+    """Yield the object files in a static library. Raises InputError if the library is damaged.
+
+    A damaged object shows when it is read, in the caller's code: `refuse_damaged` is for that.
+    """
     for member in static_members(path):
         if member.content.startswith(ELF_MAGIC):  # other members are tables of symbols or names
             yield ElfImage(member.content, member.start)

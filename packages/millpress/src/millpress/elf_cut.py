@@ -147,7 +147,7 @@ def _fixed_ranges(image: ElfImage, shrunk_sections: Collection[int]) -> list[Byt
         if section.kind != elf.NOBITS and section.header_offset not in shrunk_sections:
             ranges.append(section.range)
     headers_start = image.header.sections_offset
-    headers_bytes = image.header.section_bytes * image.header.section_count
+    headers_bytes = image.header.section_bytes * len(image.sections)
     ranges.append(ByteRange(headers_start, headers_start + headers_bytes))
     return ranges
 
