@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import InvalidSpecifier, Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -216,10 +216,16 @@ def _parse_name(text: str) -> tuple[str, SpecifierSet]:
     )
 
 
+def _names_one_version(bound: Specifier) -> bool:
+    """Tell whether a bound allows one version only: "==1.5.3", and not "==1.5.*"."""
+    return bound.operator == "===" or (bound.operator == "==" and not bound.version.endswith(".*"))
+
+
 def _newest_archive(project: str, bounds: SpecifierSet, near_names: Iterable[str]) -> IndexFile:
     """Return the newest source archive of a project on the index that pip uses.
 
-    A release that is no pre-release wins; one that was withdrawn counts only if it is named.
+    A release that is no pre-release wins; one that was withdrawn counts only if it alone is named,
+    as by "==1.5.3": https://peps.python.org/pep-0592/
     """
     index = package_index.configured_index()
     shown_index = hide_password(index)
@@ -231,8 +237,8 @@ def _newest_archive(project: str, bounds: SpecifierSet, near_names: Iterable[str
             code="not-on-index",
         )
     archives: dict[Version, IndexFile] = {}
+    is_named = any(_names_one_version(bound) for bound in bounds)
     for version, file in package_index.source_archives(files, project):
-        is_named = any(item.operator == "==" for item in bounds)
         if bounds.contains(version, prereleases=True) and (is_named or not file.yanked):
             archives[version] = file
     if not archives:
