@@ -62,7 +62,13 @@ def show_arch(
     tag: str = "",
     host: str = "",
 ) -> CommandOutput:
-    """Return which GPUs, toolkits and releases match compute capabilities."""
+    """Return which GPUs, toolkits and releases match compute capabilities.
+
+    The arguments are the options of `invoke arch`: `list_` is a list of capabilities, `gpu` has the
+    names of GPUs, `local` means those of this machine, or of the machine that the file `host`
+    describes. Raises the errors of `answer_arch`, UnknownReleaseError for an unknown release, and
+    ConfigError for a file that describes no machine.
+    """
     release = selection.selected_or_newest(facts, layout, tag) if local else None
     machine = read_or_measure_host(host, layout.root)
     question = ArchQuestion(list_ or "", gpu or (), release, cuda, tag)
@@ -205,7 +211,7 @@ class ListAnswer:
         }
 
     def _requested_capabilities(self) -> list[Capability]:
-        """Return the capabilities of the GPUs that the question names, each once."""
+        """Return the capabilities of `gpus`, each once."""
         capabilities = {gpu.capability.name: gpu.capability for gpu in self.gpus}
         return list(capabilities.values())
 

@@ -131,8 +131,9 @@ def build_in_container(
     """Build a cell of another architecture in a container.
 
     `arguments` are the words after -- of the session, and `note` prints a sentence for the user.
-    Raises HostError if this machine cannot run the container, SourceError if the source is not
-    fetched, BuildError if the build fails, UnfinishedBuildError if its time (`--until`) is up.
+    Raises the errors of `parse_options` and `prepare_run`, HostError if this machine cannot run the
+    container, SourceError if the source is not fetched, BuildError if the build fails,
+    UnfinishedBuildError if its time (`--until`) is up.
     """
     options, image, engine = parse_options(arguments, f"nox -s {goal.identifier} --")
     layout = Layout.of_checkout(root)
@@ -212,8 +213,9 @@ def look_for_image(
 ) -> ContainerFacts:
     """Return the means of this machine for the container of a build.
 
-    `image` is the image that the user named; "" for the builders of `invoke image`. If the engine
-    has none of them, the result has the name of the image that the cure makes.
+    `image` is the image that the user named, and no other counts then. With "", the builders of
+    `invoke image` do; if the engine has none of them, the result has the name of the image that the
+    cure makes.
     """
     names = [image] if image else list(builder_images(context))
     for name in names:
@@ -236,7 +238,8 @@ def _handlers() -> dict[str, str] | None:
 def parse_options(arguments: Sequence[str], prog: str) -> tuple[Options, str, str]:
     """Return the options of the build, and the image and the engine of its container.
 
-    `arguments` are the words after --. Raises ConfigError for anything that is no option of a
+    `arguments` are the words after --. The image is that of TORCHMILL_IMAGE if they name none. Image
+    and engine are "" if nobody named them. Raises ConfigError for anything that is no option of a
     container nor of a build.
     """
     parser = OptionParser(prog=prog, allow_abbrev=False, add_help=False)

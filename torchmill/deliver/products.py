@@ -30,7 +30,8 @@ from torchmill.plan.plan import Plan
 from torchmill.plan.session_names import split_product
 from torchmill.wheel import dist_files
 
-# Everything that can change the bytes of a product, by names that people read in its record.
+# Everything that can change the bytes of a product, by names that people read in its record. The
+# parts "wheel" and "wheel_sha256" are in each (`wheel_parts`).
 ProductParts = Mapping[str, str]
 
 # The key in a product's record with its parts. It holds a list, because several wheels can make
@@ -71,7 +72,8 @@ def product_cell(
 ) -> ProductCell:
     """Return the kind of product that a session makes, and the cell of its wheel.
 
-    "conda-3.10-cpu" gives "conda" and the cell of "wheel-3.10-cpu". Raises UnknownReleaseError for
+    "conda-3.10-cpu" gives "conda" and the cell of "wheel-3.10-cpu". `native` is the arch of a name
+    without one, and `selected` the release of a name without one. Raises UnknownReleaseError for
     a name that no session has, ImpossibleBuildError for a product that cannot be made.
     """
     product, name = split_product(identifier)
@@ -226,8 +228,10 @@ def find_verified(
 ) -> VerifiedWheel | None:
     """Return the wheel in dist/ that a cell's session with these arguments makes.
 
-    Returns None if there is none. `contained` says that the session runs in a container. Whether
-    the source has changed since the build is not checked: the wheel's own session does that.
+    Returns None if there is none with a manifest, which only verified wheels have. That the wheel
+    is still the same file is not checked here (`wheel_parts`). `contained` says that the session
+    runs in a container. Whether the source has changed since the build is not checked: the wheel's
+    own session does that.
     Raises ConfigError for invalid arguments, SourceError if the record of the source cannot be
     read, and what `compute_plan` raises.
     """

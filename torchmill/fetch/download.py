@@ -377,7 +377,7 @@ def connection_complaint(url: str) -> str | None:
     """Return why the host of a URL takes no connection within 5 seconds, as a clause.
 
     None if it takes one, or if that cannot be known here: only a proxy may be able to connect, or
-    the scheme has no known port.
+    the scheme has no known port. Raises ValueError for an address such as http://[bad/.
     """
     return _complaint(url, _connect)
 

@@ -58,9 +58,9 @@ class AddRequest:
     """What a user says of the package to add."""
 
     source: str  # a name on the index, a folder, an archive or its URL
-    name: str = ""  # of the package, if its source does not tell it
+    name: str = ""  # of the package; "": its source tells it
     force: bool = False  # write over a file of the user
-    prints: bool = False  # the file is printed, and nothing is written or tried
+    prints: bool = False  # the file is printed, and nothing is written, planned or compiled
 
 
 def add_package(
@@ -76,10 +76,14 @@ def add_package(
 ) -> CommandOutput:
     """Draft the file of a package, write it, and try it.
 
-    With `print_`, the output is the draft, and nothing is written or tried. The exit code is 3 if
-    no build of the package can be planned. Raises the errors of `unpack_package`, and of `compose`
-    for a package that needs no draft; ConfigError if a package with facts has its name, or if its
-    file exists, except with `force`.
+    The source's setup.py is run dry in any case. With `print_`, the output is the draft, and
+    nothing is written, planned or compiled. `tag` names the release of torch to try it with, unless
+    `options` name a torch; "" for the one that `invoke build` would choose. The exit code is 3 if
+    no build of the package can be planned.
+
+    Raises the errors of `locate_package` and `unpack_package`, and of `compose` for a package that
+    needs no draft; ConfigError if a package with facts has its name, or if its file exists (not
+    with `print_`). With `force`, the file is written over, and its own facts are no obstacle.
     """
     request = AddRequest(source, name, force, print_)
     names, _ = _taken_names(list(facts.packages.values()))

@@ -223,9 +223,10 @@ def finish_debian_toolkit(folder: Path, version: str, arch: str) -> None:
 
 
 def try_compiler(program: Path, arch: str, title: str) -> None:
-    """Raise HostError if a compiler makes no program that runs here.
+    """Raise HostError if a C++ compiler in the bin/ of a toolkit makes no program that runs here.
 
-    A compiler for another machine (`arch`) is not tried. `title` names it in the message.
+    A compiler for another machine (`arch`) is not tried. `title` names it in the message. The trial
+    makes a temporary folder beside the bin/, so that this user must be able to write there.
     """
     if arch != platform.machine():
         return

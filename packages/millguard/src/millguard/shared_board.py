@@ -54,12 +54,15 @@ class BuildClaim:
 
 @dataclass(frozen=True, slots=True)
 class OtherBuilds:
-    """The sum of the claims of all other builds on this machine."""
+    """The sum of the claims of other builds, as `sum_claims` makes it for one build.
 
-    growth: int = 0
-    busy: float = 0.0
-    moving: int = 0
-    oldest: float = 0.0
+    `busy` is of all of them. The rest is of those alone that take from the limit of this build.
+    """
+
+    growth: int = 0  # bytes that their running units will take, and their first ones (`wanted`)
+    busy: float = 0.0  # processors
+    moving: int = 0  # running units that are not paused
+    oldest: float = 0.0  # the start of the oldest of those; 0 without any
 
     def is_older_than(self, since: float) -> bool:
         """Tell whether one of their units started before a moment of `time.monotonic`."""
@@ -74,7 +77,8 @@ def sum_claims(domain: str, claims: list[BuildClaim]) -> OtherBuilds:
     """Return the sum of some claims, for a build whose tightest limit is `domain`.
 
     Every build takes from the machine's memory and processors. From the memory of a control group,
-    only builds with the same limit take.
+    only builds with the same limit take: `growth`, `moving` and `oldest` are of these builds alone.
+    What a build wants counts as growth.
     """
     growth = 0
     moving = 0
@@ -92,7 +96,8 @@ def sum_claims(domain: str, claims: list[BuildClaim]) -> OtherBuilds:
 class SharedBoard:
     """The claims of the builds that share a folder, as one of them sees it.
 
-    Raises OSError if the folder cannot be used, or if somebody else could write to it.
+    The folder is made if it is missing. Raises OSError if it cannot be used, and if it is not for
+    this user alone: other users must not even be able to read it (0o700).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -146,7 +151,8 @@ class SharedBoard:
     def read_others(self, domain: str) -> OtherBuilds:
         """Return the sum of the claims of the other builds, for one whose limit is `domain`.
 
-        The files of builds that have ended are removed.
+        Builds that have ended, or are stopped, do not count; the files of the former are removed.
+        If the folder cannot be read, there are no others.
         """
         claims = []
         try:
@@ -161,7 +167,11 @@ class SharedBoard:
         return sum_claims(domain, claims) if claims else NOBODY
 
     def write(self, claim: BuildClaim) -> None:
-        """Replace this build's claim, unless it is written down already."""
+        """Replace this build's claim, unless it is written down already.
+
+        To be called again and again, also with the same claim: this dates the claim, which counts
+        for STALE_SECONDS after that. Errors are ignored: other builds then see the last claim.
+        """
         now = time.monotonic()
         if claim == self._written_claim:
             if now - self._touched_at > TOUCH_SECONDS:
