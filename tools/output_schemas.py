@@ -517,6 +517,9 @@ def _diagnose() -> Schema:
             "contradictions": texts("facts that exclude each other, and which of them count"),
             "probes": texts("commands that would tell the reasons apart"),
             "unread": nullable(text("what was not compared with the catalogue")),
+            "succeeds_at": nullable(
+                whole("the line of the log that shows success after the failure, from 1")
+            ),
         },
     )
 

@@ -13,9 +13,11 @@ from torchmill.core.errors import BuildError, ConfigError, TorchmillError
 from torchmill.plan import first_error
 from torchmill.plan.diagnosis.candidates import CandidateRanking, judge
 from torchmill.plan.diagnosis.cure_order import write_cure
+from torchmill.plan.diagnosis.log_end import LogEnd
 from torchmill.plan.diagnosis.log_facts import FactCollector, is_of_the_line
 from torchmill.plan.diagnosis.named_paths import NamedPath, PathCollector
 from torchmill.plan.diagnosis.rule_facts import add_rule_facts
+from torchmill.plan.diagnosis.run_facts import FailingRun, RunFactCollector
 from torchmill.plan.diagnosis.situation import Fact, Situation, make_situation
 from torchmill.plan.diagnosis.templates import fill_facts
 from torchmill.plan.first_error import BuildFailure
@@ -27,7 +29,7 @@ from torchmill.plan.line_patterns import (
     literals_of,
     may_match,
 )
-from torchmill.plan.log_lines import LOG_WORDS, LogLine, LogReading, last_run
+from torchmill.plan.log_lines import LOG_WORDS, LogLine, LogReading, ends_run, last_run
 
 # Tools quote in many ways, and patterns know only one.
 _QUOTES = str.maketrans(
@@ -86,6 +88,7 @@ class Diagnosis:
     unread: str = ""  # the lines that were not compared with the catalogue, as a sentence
     situation: Situation = field(default_factory=Situation)
     in_doubt: bool = False  # whether a log without a failure is sound
+    succeeds_at: int = 0  # the line that shows success after the failure; 0: none does
 
     @property
     def outcome(self) -> Literal["found", "sound", "unknown"]:
@@ -155,14 +158,15 @@ def diagnose(
     `clock` returns the processor time in seconds, of which no more than some are spent; without it,
     the whole log is searched. Raises ConfigError for a pattern that is not a regular expression.
     """
-    collector = FactCollector()
+    collector = RunFactCollector(ends_run)
     doubts = _DoubtWatch()
-
+    end = LogEnd()
     named_paths = PathCollector()
 
     def observe(line: LogLine) -> None:
         collector.see(line)
         doubts.see(line)
+        end.see(line)
         if read_machine is not None:
             named_paths.see(line)
 
@@ -178,7 +182,8 @@ def diagnose(
     if match is None and failure is not None:
         first_lines = [line for line in reading.lines if line.number == failure.number]
         match = _match_cause(reports, first_lines, budget)
-    known_facts = [*collector.facts(), *machine_facts]
+    run = FailingRun(reading.begins_behind, match.line.source if match else "")
+    known_facts = [*collector.facts(run), *machine_facts]
     if read_machine is not None:
         known_facts += read_machine(named_paths.paths(), known_facts)
     situation = make_situation(known_facts)
@@ -189,7 +194,16 @@ def diagnose(
     if match is not None:
         match = _choose_candidate(match, situation)
     unread = _describe_unread(reading, budget)
-    return Diagnosis(failure, match, unread, situation, doubts.is_in_doubt)
+    end.judge()
+    shown_at = max(failure.number if failure else 0, match.line.number if match else 0)
+    return Diagnosis(
+        failure,
+        match,
+        unread,
+        situation,
+        in_doubt=doubts.is_in_doubt or end.is_open,
+        succeeds_at=end.success_after(shown_at) if shown_at else 0,
+    )
 
 
 class _DoubtWatch:

@@ -153,7 +153,7 @@ def _last_exception(lines: Sequence[LogLine]) -> BuildFailure | None:
     """
     failure: BuildFailure | None = None
     frame: re.Match[str] | None = None
-    for number, text in lines:
+    for number, text, _ in lines:
         match = _FRAME.match(text)
         if match:
             frame = match

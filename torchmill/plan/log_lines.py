@@ -15,6 +15,7 @@ from torchmill.plan.translated_text import in_english
 LOG_WORDS = read_table_beside(__file__, "log_words.toml")
 _PREFIX = re.compile("|".join(LOG_WORDS["prefixes"]))
 _MOST_PREFIXES = 20  # of a line
+_SOURCE = re.compile(LOG_WORDS["source"])
 _PREFIXED = frozenset("\ufeff ┃#:[0123456789ADFJMNOS")  # first characters of prefixes
 _HARMLESS = re.compile("|".join(LOG_WORDS["harmless"]))
 _WARNING = re.compile(LOG_WORDS["warning"])
@@ -41,10 +42,14 @@ _LINE_BYTES = 120  # of a line in memory, beside its text
 
 
 class LogLine(NamedTuple):
-    """A line that may tell something: its number in the log, counted from 1, and its text."""
+    """A line that may tell something: its number in the log, counted from 1, and its text.
+
+    `source` is the service or the job that wrote it, if a log of several names it in each line.
+    """
 
     number: int
     text: str
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class LogReading:
 
     lines: list[LogLine]  # that may tell something
     skipped: str = ""  # which lines were not read, as a sentence; "" if all were
+    begins_behind: int = 0  # the number of the line that ends the run before it; 0: there is none
 
 
 def _show_nobody(_: LogLine) -> None:
@@ -96,11 +102,20 @@ def plain_lines(lines: Iterable[str]) -> Iterator[LogLine]:
         pieces.append(text)
         if width and len(text) == width and len(pieces) < _MOST_PIECES:
             continue
-        yield LogLine(number, in_english(_strip_prefixes("".join(pieces))))
+        yield _plain_line(number, "".join(pieces))
         pieces.clear()
         number = 0
     if pieces:
-        yield LogLine(number, in_english(_strip_prefixes("".join(pieces))))
+        yield _plain_line(number, "".join(pieces))
+
+
+def _plain_line(number: int, text: str) -> LogLine:
+    """Return a line without prefixes and in English, with the source that its prefix names."""
+    if not text or not _may_have_prefix(text):
+        return LogLine(number, in_english(text))
+    source = _SOURCE.match(text)
+    name = next(filter(None, source.groups()), "") if source else ""
+    return LogLine(number, in_english(_strip_prefixes(text)), name)
 
 
 def _numbered_lines(lines: Iterable[str]) -> Iterator[LogLine]:
@@ -233,9 +248,11 @@ def last_run(log: Iterable[str], observe: Callable[[LogLine], None] = _show_nobo
     skipped: list[str] = []
     size = 0  # about the bytes of the run in memory
     next_run = 0  # the index of the first line after ninja's stop; 0: it did not stop
+    begins_behind = 0
     for line in telling_lines(_note_skipped(log, skipped), observe):
         # Behind the stop come reports of the same run, until a step of another run fails.
         if next_run and FAILED_STEP.match(line.text):
+            begins_behind = run[next_run - 1].number
             del run[:next_run]
             next_run = 0
             size = _size_of_lines(run)
@@ -249,7 +266,12 @@ def last_run(log: Iterable[str], observe: Callable[[LogLine], None] = _show_nobo
             del run[first:last]
             next_run = max(min(next_run, first), next_run - (last - first))
             size = _size_of_lines(run)
-    return LogReading(run, "; ".join(skipped))
+    return LogReading(run, "; ".join(skipped), begins_behind)
+
+
+def ends_run(text: str) -> bool:
+    """Tell whether a line says that ninja stops, so that another run may follow."""
+    return "ninja: " in text and _STOPPED.match(text) is not None
 
 
 def _note_skipped(log: Iterable[str], skipped: list[str]) -> Iterator[str]:

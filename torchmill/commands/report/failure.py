@@ -69,7 +69,11 @@ def describe_failure(diagnosis: Diagnosis, log: str) -> FailureSection:
         answer.contradiction_sentence(contradiction)
         for contradiction in diagnosis.situation.contradictions
     ]
-    notes += [answer.witness_sentence(diagnosis), diagnosis.unread]
+    notes += [
+        answer.success_sentence(diagnosis),
+        answer.witness_sentence(diagnosis),
+        diagnosis.unread,
+    ]
     match = diagnosis.match
     if match is None:
         return FailureSection(

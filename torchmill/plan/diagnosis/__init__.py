@@ -2,6 +2,8 @@
 
 - situation: the known facts of a failed build, each with its origin
 - log_facts: read facts out of the lines of a log
+- run_facts: read the facts of the run that fails out of a log that holds several
+- log_end: what the end of a log says: success, or the failure of a tool that is not read
 - collected_host: the machine that the output of a collect_env describes
 - host_facts: the facts of a machine that a diagnosis uses
 - named_paths: collect the paths that a log names

@@ -39,6 +39,8 @@ def diagnosis_as_text(diagnosis: Diagnosis, log: str) -> str:
             lines.append(f"  before that, on line {failure.number}: {failure}")
     for contradiction in diagnosis.situation.contradictions:
         lines.append(f"  {contradiction_sentence(contradiction)}")
+    if diagnosis.succeeds_at:
+        lines.append(f"  {success_sentence(diagnosis)}")
     witness = witness_sentence(diagnosis)
     if witness:
         lines.append(f"  {witness}")
@@ -54,8 +56,8 @@ def _no_failure(diagnosis: Diagnosis, log: str) -> str:
     if diagnosis.unread:
         return f"{log} shows no failure in what was read"
     return (
-        f"cannot tell whether {log} shows a failure: its end is missing, or it is in a language that "
-        "is not read; give the whole output, in English (`LC_ALL=C.UTF-8`)"
+        f"cannot tell whether {log} shows a failure: its end is missing, or it is of a tool or in a "
+        "language that is not read; give the whole output, in English (`LC_ALL=C.UTF-8`)"
     )
 
 
@@ -174,6 +176,16 @@ def contradiction_sentence(contradiction: Contradiction) -> str:
     return f"{sentence}, because it shows what the build used"
 
 
+def success_sentence(diagnosis: Diagnosis) -> str:
+    """Return that the log shows success after the failure; "" if it does not."""
+    if not diagnosis.succeeds_at:
+        return ""
+    return (
+        f"line {diagnosis.succeeds_at} shows success after that: "
+        "if it is of the same build, this failure is mended already"
+    )
+
+
 def witness_sentence(diagnosis: Diagnosis) -> str:
     """Return by which path the log was told to be from this machine.
 
@@ -226,6 +238,7 @@ def diagnosis_as_data(diagnosis: Diagnosis, log: str) -> dict[str, Any]:
         ],
         "probes": probes,
         "unread": diagnosis.unread or None,
+        "succeeds_at": diagnosis.succeeds_at or None,
     }
 
 
