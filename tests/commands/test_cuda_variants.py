@@ -169,6 +169,20 @@ def test_ptx_alone_is_no_code_of_a_release(tmp_path: Path, shipped: Facts) -> No
     assert "120_real" in needs["cu130"]["nvidia", "sm_arch"]
 
 
+def test_the_cuda_of_a_wheel_may_be_in_its_version_alone(tmp_path: Path, shipped: Facts) -> None:
+    """That of PyPI's torchvision, whose file name has no label, and whose module asks torch."""
+    home = Home(tmp_path, shipped)
+    library = gpu_libraries.shared(tmp_path / "lib.so", [fatbin(piece(80))]).read_bytes()
+    version = b"__version__ = '0.29.2+cu132'\nif _check():\n    cuda = _check()\n"
+    files = {"torchvision/_C.so": library, "torchvision/version.py": version}
+    written_wheels.made(home.dist, "torchvision", "0.29.2", TAG, files=files)
+    home.index(variants=True, arch_list="8.0")
+    (wheel,) = home.dist.glob("*-cu132_sm80.whl")
+    variant = variant_metadata.read_variant(wheel)
+    assert variant is not None
+    assert variant.features["nvidia", variant_choice.LOWER_BOUND] == ("13.0",)
+
+
 def test_a_wheel_without_cuda_may_be_the_one_for_pip(tmp_path: Path, shipped: Facts) -> None:
     home = Home(tmp_path, shipped)
     files = {"torch/version.py": b"cuda = None\n"}

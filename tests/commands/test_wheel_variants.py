@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import time
 import zipfile
@@ -357,6 +358,25 @@ def test_code_that_a_driver_compiles_needs_the_toolkits_own_driver(
         assert variant is not None
         bounds[variant.label] = variant.features["nvidia", "cuda_version_lower_bound"]
     assert bounds == {"cu132_sm75": ("13.0",), "cu132_sm86": ("13.2",)}
+
+
+def test_variants_in_another_folder_are_indexed_as_it_says(
+    tmp_path: Path, shipped: Facts, binary: bytes
+) -> None:
+    home = Home(tmp_path, shipped)
+    wheel = fat_wheel(home.dist, binary)
+    text = slim.slim_wheels(
+        shipped,
+        Layout(tmp_path, tmp_path / "cache"),
+        wheel=[str(wheel), "8.6"],
+        variants=True,
+        out=str(tmp_path / "variants"),
+    )
+    command = text.splitlines()[-1].removeprefix("to index them: invoke index --variants ")
+    folders = [word for word in shlex.split(command) if word != "--dist"]
+    assert folders == [str(home.dist), str(tmp_path / "variants")]
+    home.index(variants=True, dist=folders)
+    assert f"torch-2.15.0-{TAG}-cu132_sm86.whl" in home.names("torch")
 
 
 SM86 = WheelVariant("cu132_sm86", (VariantProperty("nvidia", "sm_arch", "86_real"),))

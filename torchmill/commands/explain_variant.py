@@ -10,6 +10,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from torchmill.commands.command import CommandOutput
+from torchmill.config import wheel_variants
 from torchmill.config.arch_list import capability_key
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import find_gpus
@@ -201,10 +202,11 @@ def _ask_resolver(
 def _reason(variant: WheelVariant, label: str, machine: MachineProperties) -> str:
     """Return why a machine gets a variant, or does not, as a clause."""
     if variant.label == label:
-        return ", ".join(map(str, variant.properties)) or "no other runs there"
+        properties = wheel_variants.describe_properties(variant.properties)
+        return properties or "no other runs there"
     missing = variant_choice.missing_properties(variant, machine)
     if missing and not variant_choice.runs_on(variant, machine):
-        return f"needs {', '.join(map(str, missing))}"
+        return f"needs {wheel_variants.describe_properties(missing)}"
     return "runs there; another goes before it"
 
 

@@ -260,7 +260,8 @@ def report_lines(work: VariantWork, costs: Sequence[VariantCost]) -> Iterator[st
         return
     rows = []
     for cost in costs:
-        machines = ", ".join(cost.properties) or "all other machines"
+        properties = map(wheel_variants.parse_property, cost.properties)
+        machines = wheel_variants.describe_properties(properties) or "all other machines"
         if not cost.label:
             machines = "pip, and other clients that do not know variants"
         count = str(cost.wheels)

@@ -175,7 +175,10 @@ def _make_variants(
             continue
         yield f"{wheel.name}: {format_bytes(wheel.stat().st_size)}"
         yield slim_variants.format_variants(made, wheel.stat().st_size)
-    yield f"to index them: invoke index --variants --dist {shlex.quote(str(destination))}"
+    # An index needs the plain wheels, too.
+    folders = dict.fromkeys([*(wheel.parent for wheel in wheels), destination])
+    words = " ".join(f"--dist {shlex.quote(str(folder))}" for folder in folders)
+    yield f"to index them: invoke index --variants {words}"
 
 
 def slim_for_image(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from millpress import file_names
 
+from torchmill.config import wheel_variants
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.versions import cuda_label
@@ -188,7 +189,8 @@ def takers(made: MadeVariant) -> str:
     """Return who gets a variant, for people: "GPUs of 8.6, 8.9"."""
     if made.kept_for:
         return f"GPUs of {', '.join(made.kept_for)}"
-    return ", ".join(map(str, made.variant.properties)) or "all other machines"
+    properties = wheel_variants.describe_properties(made.variant.properties)
+    return properties or "all other machines"
 
 
 def refuse_variant(wheel: Path) -> None:

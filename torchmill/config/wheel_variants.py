@@ -9,7 +9,7 @@ The format is a draft: https://peps.python.org/pep-0825/ and https://peps.python
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -62,6 +62,15 @@ def parse_property(text: str) -> VariantProperty:
     """
     namespace, feature, value = text.split(_SEPARATOR)
     return VariantProperty(namespace, feature, value)
+
+
+def describe_properties(properties: Iterable[VariantProperty]) -> str:
+    """Return properties for people: "nvidia :: sm_arch :: 80_real or 90_real", by feature."""
+    texts: dict[str, str] = {}
+    for namespace, feature, value in properties:
+        name = f"{namespace}{_SEPARATOR}{feature}"
+        texts[name] = f"{texts[name]} or {value}" if name in texts else f"{name}{_SEPARATOR}{value}"
+    return ", ".join(texts.values())
 
 
 NULL_VARIANT = WheelVariant(NULL_LABEL)

@@ -21,6 +21,7 @@ from millpress.staging import StagedWheel
 from millpress.wheel_writer import open_compressor
 from millpress.zip_archive import ZipMember, ZipWriter
 
+from torchmill.config.versions import labelled_cuda
 from torchmill.config.wheel_variants import WheelVariant
 from torchmill.core import formats
 from torchmill.core.atomic_writes import fresh_path
@@ -33,6 +34,8 @@ from torchmill.wheel.verify import slimming
 
 DATA_FOLDER = re.compile(r"^[^/]+\.data/")  # its name has the version: "torch-2.6.0.data/"
 CUDA_OF_PACKAGE = re.compile(r"^cuda\b[^=\n]*= *'(\d+\.\d+)", re.MULTILINE)  # in torch/version.py
+# torchvision's module asks torch for its CUDA, and names that of the build in the version alone.
+CUDA_OF_VERSION = re.compile(r"^__version__ *= *'[^'+]*\+(cu\d+)", re.MULTILINE)
 PERMISSION_BITS = 0o777
 
 
@@ -90,7 +93,10 @@ def read_cuda_version(wheel: Path) -> str:
             return ""
         text = archive.read(module).decode("utf-8", "replace")
     match = CUDA_OF_PACKAGE.search(text)
-    return match[1] if match else ""
+    if match:
+        return match[1]
+    match = CUDA_OF_VERSION.search(text)
+    return labelled_cuda(match[1]) if match else ""
 
 
 def write_wheel(staged: StagedLibraries, new: NewWheel, destination: Path) -> Path:
