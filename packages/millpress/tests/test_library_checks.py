@@ -80,7 +80,7 @@ def test_names_that_no_folder_can_have_are_a_problem(
         for name in members:
             archive.writestr(name, archive.read(library))
     (clause,) = tag_problems(strange)
-    reason = "File name too long" if members[0] != "tinytorch/x.so" else "Not a directory"
+    reason = "File name too long" if members[0] != "tinytorch/x.so" else "Is a directory"
     assert clause == f"its libraries cannot be extracted ({reason}): see the names of its members"
 
 
