@@ -1,6 +1,7 @@
-"""Attack torchmill on purpose: `python -m tests.faults [CLASS…] [--seed N] [--scale X]`.
+"""Attack torchmill on purpose: `python -m tests.faults [CLASS[:KIND]…] [--seed N] [--scale X]`.
 
-The attacks come in classes, for example broken connections or killed runs, and each class can be run by itself.
+The attacks come in classes, for example broken connections or killed runs, and each class can be run by itself. A
+class with kinds can be run for one of them: `doors:bisect` kills nothing but searches for a bad commit.
 All of them together take hours on 2 processors. They need no network. `disks` needs the right to mount,
 and `control-groups` the right to make control groups.
 
@@ -15,7 +16,7 @@ import argparse
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -42,18 +43,6 @@ SEED = 20261124  # that of the recorded runs in docs/measurements/index.md
 Attack = Callable[[int, int], Iterator[Tally]]  # takes the number of cases and the seed
 
 
-def attack_connections(count: int, seed: int) -> Iterator[Tally]:
-    """Break `count` connections of each kind."""
-    for kind in connections.KINDS:
-        yield connections.attack_connections(kind, count, seed)
-
-
-def attack_flaky(count: int, seed: int) -> Iterator[Tally]:
-    """Run `count` commands of each kind against servers that fail one request in five."""
-    for kind in flaky.KINDS:
-        yield flaky.attack_kind(kind, count, seed)
-
-
 def attack_by_hangs(count: int, seed: int) -> Iterator[Tally]:
     """Run commands beside programs that hang: all of them, and `count` times a single one."""
     yield hangs.attack_by_hangs(count, seed)
@@ -69,12 +58,6 @@ def attack_by_kills(count: int, seed: int) -> Iterator[Tally]:
     yield kills.attack_by_kills(count, seed)
 
 
-def attack_doors(count: int, seed: int) -> Iterator[Tally]:
-    """Kill `count` runs of each command that is a door."""
-    for name in doors.DOORS:
-        yield doors.attack_door(name, count, seed)
-
-
 def attack_by_losses(count: int, seed: int) -> Iterator[Tally]:
     """Spoil `count` files or folders of the sample."""
     yield losses.attack_by_losses(count, seed)
@@ -85,20 +68,52 @@ def attack_by_repositories(count: int, seed: int) -> Iterator[Tally]:
     yield repositories.attack_by_repositories(count, seed)
 
 
-ATTACKS: dict[str, tuple[Attack, int]] = {  # by class, with its usual number of cases
+def _attack_each(
+    attack: Callable[[str, int, int], Tally], kinds: Sequence[str]
+) -> Callable[[int, int], Iterator[Tally]]:
+    """Return the attack that tries so many cases of each of these kinds."""
+
+    def attack_kinds(count: int, seed: int) -> Iterator[Tally]:
+        for kind in kinds:
+            yield attack(kind, count, seed)
+
+    return attack_kinds
+
+
+KINDS: Mapping[str, tuple[Callable[[str, int, int], Tally], Sequence[str], int]] = {
+    "connections": (connections.attack_connections, connections.KINDS, 30),
+    "doors": (doors.attack_door, tuple(doors.DOORS), 60),
+    "flaky": (flaky.attack_kind, tuple(flaky.KINDS), 100),
+}
+"""By class: what attacks one of its kinds, the kinds, and the usual number of cases of each."""
+ATTACKS: Mapping[str, tuple[Attack, int]] = {  # by class, with its usual number of cases
     "archives": (archives.attack_archives, 150),
     "clocks": (clocks.attack_by_clocks, 24),
-    "connections": (attack_connections, 30),
     "control-groups": (control_groups.attack_by_control_groups, len(control_groups.FAULTS) * 3),
     "disks": (attack_disks, 72),
-    "doors": (attack_doors, 60),
-    "flaky": (attack_flaky, 100),
     "hangs": (attack_by_hangs, 60),
     "inputs": (inputs.attack_inputs, 40),
     "kills": (attack_by_kills, 400),
     "losses": (attack_by_losses, 170),
     "repositories": (attack_by_repositories, 400),
+    **{
+        class_name: (_attack_each(attack, kinds), usual_count)
+        for class_name, (attack, kinds, usual_count) in KINDS.items()
+    },
 }
+
+
+def find_attack(word: str) -> tuple[Attack, int]:
+    """Return the attack that CLASS or CLASS:KIND names, and its usual number of cases. Raises ValueError."""
+    class_name, _, kind = word.partition(":")
+    if class_name not in ATTACKS:
+        raise ValueError(f"no class {class_name}: choose from {', '.join(sorted(ATTACKS))}")
+    if not kind:
+        return ATTACKS[class_name]
+    if class_name not in KINDS or kind not in KINDS[class_name][1]:
+        raise ValueError(f"{class_name} has no kind {kind}")
+    attack, _, usual_count = KINDS[class_name]
+    return _attack_each(attack, (kind,)), usual_count
 
 
 def main() -> int:
@@ -109,21 +124,22 @@ def main() -> int:
     parser.add_argument(
         "classes",
         nargs="*",
-        metavar="CLASS",
-        help=f"any of {', '.join(ATTACKS)} (default: all of them)",
+        metavar="CLASS[:KIND]",
+        help=f"any of {', '.join(sorted(ATTACKS))} (default: all of them)",
     )
     parser.add_argument("--seed", type=int, default=SEED, help="of all random choices")
     parser.add_argument(
         "--scale", type=float, default=1.0, help="factor on each class's usual number of cases"
     )
     options = parser.parse_args()
-    if unknown := sorted({*options.classes} - {*ATTACKS}):
-        parser.error(f"no class {', '.join(unknown)}: choose from {', '.join(ATTACKS)}")
+    try:
+        attacks = [find_attack(word) for word in options.classes or sorted(ATTACKS)]
+    except ValueError as error:
+        parser.error(str(error))
     print(f"{platform.machine()}, Python {platform.python_version()}, seed {options.seed}")
     _print_row("class", "tried", "right", "refused", "failed", "seconds")
     tallies = []
-    for name in options.classes or ATTACKS:
-        attack, usual_count = ATTACKS[name]
+    for attack, usual_count in attacks:
         start = time.monotonic()
         for tally in attack(max(1, round(usual_count * options.scale)), options.seed):
             _print_row(*tally.row(), f"{time.monotonic() - start:.0f}")
