@@ -1,7 +1,7 @@
 """Attack torchmill on purpose: `python -m tests.faults [CLASS[:KIND]…] [--seed N] [--scale X]`.
 
 The attacks come in classes, for example broken connections or killed runs, and each class can be run by itself. A
-class with kinds can be run for one of them: `doors:bisect` kills nothing but searches for a bad commit.
+class with kinds can be run for one of them: `doors:bisect` kills only searches for a bad commit.
 All of them together take hours on 2 processors. They need no network. `disks` needs the right to mount,
 and `control-groups` the right to make control groups.
 
@@ -82,6 +82,11 @@ def _attack_each(
 
 KINDS: Mapping[str, tuple[Callable[[str, int, int], Tally], Sequence[str], int]] = {
     "connections": (connections.attack_connections, connections.KINDS, 30),
+    "control-groups": (
+        control_groups.attack_after_setback,
+        control_groups.SETBACKS,
+        len(control_groups.FAULTS),
+    ),
     "doors": (doors.attack_door, tuple(doors.DOORS), 60),
     "flaky": (flaky.attack_kind, tuple(flaky.KINDS), 100),
 }
@@ -89,7 +94,6 @@ KINDS: Mapping[str, tuple[Callable[[str, int, int], Tally], Sequence[str], int]]
 ATTACKS: Mapping[str, tuple[Attack, int]] = {  # by class, with its usual number of cases
     "archives": (archives.attack_archives, 150),
     "clocks": (clocks.attack_by_clocks, 24),
-    "control-groups": (control_groups.attack_by_control_groups, len(control_groups.FAULTS) * 3),
     "disks": (attack_disks, 72),
     "hangs": (attack_by_hangs, 60),
     "inputs": (inputs.attack_inputs, 40),
