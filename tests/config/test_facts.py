@@ -313,6 +313,12 @@ def test_optional_files_may_be_missing(small_facts: Facts) -> None:
         ),
         (
             "packages/base.toml",
+            'requires = ["wheel", "numpy"]',
+            'front_end = "pip"',
+            "base.toml: rule 2: 'front_end' is 'pip', expected one of setup.py, pep517",
+        ),
+        (
+            "packages/base.toml",
             'disk = "1 GiB"',
             'disk = "1 GiB"\nrule = [1]',
             "base.toml: ",  # invalid TOML: `rule` is defined twice

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 
@@ -14,6 +15,8 @@ from torchmill.config.field_types import (
     VariantTemplate,
     no_entries,
 )
+
+FrontEnd = Literal["setup.py", "pep517"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class Rule:
     proven: DateText | None = None
     prepare: tuple[tuple[str, ...], ...] = ()  # commands that run once in the fresh tree
     system_packages: Mapping[str, tuple[str, ...]] = no_entries()  # by package manager
-    front_end: str | None = None  # "setup.py" or "pep517"
+    front_end: FrontEnd | None = None
     # tool, "gcc" -> bounds outside which the build fails
     needs: Mapping[str, SpecifierSet] = no_entries()
     # tool -> bounds outside which nobody is known to have built it

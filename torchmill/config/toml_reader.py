@@ -491,14 +491,15 @@ def _field_reader(field: Field[Any], module: Mapping[str, Any]) -> FieldReader |
     name = field.name
     annotation = str(field.type)
     has_default = field.default is not MISSING or field.default_factory is not MISSING
-    for written in (annotation, annotation.removesuffix(" | None")):
+    required = annotation.removesuffix(" | None")
+    for written in (annotation, required):
         if written in READERS:
             return FieldReader(name, name, READERS[written], has_default, "value", written)
     entry = annotation.removeprefix("Mapping[str, ").removesuffix("]")
     if entry in READERS:
         return FieldReader(name, name, _map_reader(READERS[entry]), has_default, "map", entry)
     # "tuple[ToolkitPart, ...]" is a list of tables, "CondaName" a table, "Scope" a Literal.
-    inner: Any = module.get(annotation.removeprefix("tuple[").removesuffix(", ...]"))
+    inner: Any = module.get(required.removeprefix("tuple[").removesuffix(", ...]"))
     words = get_args(inner)  # of a Literal
     if words:
         return FieldReader(name, name, _choice_reader(words), has_default, "choice", words)
