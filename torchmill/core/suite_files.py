@@ -15,12 +15,14 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
+from torchmill.core.errors import HostError
 from torchmill.core.paths import CHECKOUT, IS_INSTALLED, PACKAGE
 from torchmill.core.stat_cache import package_folder
 
 LIBRARIES = ("millguard", "millpress")
 REQUIREMENTS = "requirements.txt"
 PACKAGES = "packages"  # the folder of the libraries
+_ONLY_IN_CHECKOUTS = ("pyproject.toml", "LICENSE")
 UNWANTED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")  # not copied, for copytree
 # The files of a .dist-info folder that come from the wheel. pip adds others, which describe the
 # installation.
@@ -63,8 +65,9 @@ def read_requirements() -> str:
 def copy_part(name: str, target: Path) -> None:
     """Copy a file or folder of the suite to a path, by its name in a checkout ("noxfile.py").
 
-    If torchmill is installed, "requirements.txt" and "packages" are made anew. Nothing is copied of
-    a part that is missing, as pyproject.toml is in an installed torchmill.
+    If torchmill is installed, "requirements.txt" and "packages" are made anew, and nothing is copied
+    of a part that an installed torchmill lacks, as pyproject.toml. Raises HostError if any other
+    part is missing.
     """
     source = PACKAGE if name == PACKAGE.name else CHECKOUT / name
     if name == REQUIREMENTS:
@@ -75,8 +78,14 @@ def copy_part(name: str, target: Path) -> None:
             _write_wheel(distribution(library), target)
     elif source.is_dir():
         shutil.copytree(source, target, ignore=UNWANTED)
-    elif source.exists():
+    elif source.is_file():
         shutil.copyfile(source, target)
+    elif not (IS_INSTALLED and name in _ONLY_IN_CHECKOUTS):
+        raise HostError(
+            f"{source} is missing, and belongs to torchmill: install torchmill again, or restore "
+            "the file in its checkout",
+            code="incomplete-suite",
+        )
 
 
 def _wheel_name(library: Distribution) -> str:
