@@ -5,6 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
+import requests
 
 from tests.support import documented_wheels
 from tests.support import publishing_servers as servers
@@ -90,6 +91,32 @@ def test_a_run_whose_connection_broke_is_continued(hub: GitHub, files: list[Uplo
     assert hub.names(TAG) == sorted(file.name for file in files)
     assert [asset["state"] for asset in hub.releases[0]["assets"]] == ["uploaded"] * 3
     assert hub.releases[0]["draft"] is False
+
+
+def test_a_run_that_ended_before_the_release_was_published_is_continued(
+    hub: GitHub, files: list[UploadFile]
+) -> None:
+    release = hub.release(TAG, draft=True, body=github.BODY)
+    for file in files:
+        hub.add(release, file.name, file.path.read_bytes())
+    assert publish(hub, files) == [upload_set.PRESENT] * 3
+    assert release["draft"] is False
+
+
+def test_an_asset_that_is_not_read_to_its_end_frees_its_connection(hub: GitHub) -> None:
+    large = b"x" * (4 << 20)
+    asset = hub.add(hub.release(TAG), "large", large)
+    api = github.GithubApi(hub.url, servers.TOKEN)
+    responses: list[requests.Response] = []
+    api.session.hooks["response"].append(lambda response, **_: responses.append(response))
+    content = api.content(f"/repos/{hub.repository}/releases/assets/{asset['id']}")
+    assert large.startswith(next(content))
+    assert not responses[-1].raw.closed
+    content.close()
+    assert responses[-1].raw.closed
+    with refused("github-refused"):
+        next(api.content(f"/repos/{hub.repository}/releases/assets/99"))
+    assert responses[-1].raw.closed
 
 
 @pytest.mark.parametrize(("status", "code"), [(200, "not-github"), (422, "github-refused")])

@@ -198,7 +198,11 @@ def deliver_files(
 
 
 def _upload(target: PublishTarget, missing: Sequence[UploadFile], total: int) -> None:
-    """Upload the missing files, and confirm that they arrived; `total` counts all files."""
+    """Upload the missing files, and confirm that they arrived; `total` counts all files.
+
+    Then the target makes them visible, even if nothing was missing: an earlier run may have been
+    ended after its last upload, and before that.
+    """
     for number, file in enumerate(missing):
         try:
             upload_set.upload_file(target, file)

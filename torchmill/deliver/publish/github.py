@@ -137,13 +137,18 @@ class GithubApi:
         _parse_response(response, path)
 
     def content(self, path: str) -> Iterator[bytes]:
-        """Yield the content of an asset, in parts. Raises DeliveryError and NetworkError."""
+        """Yield the content of an asset, in parts; the connection is free again at the end.
+
+        Raises DeliveryError for a refusal, NetworkError.
+        """
         headers = {"Accept": "application/octet-stream"}
-        response = self.send("GET", path, headers=headers, stream=True)
-        if not response.ok:
-            _parse_response(response, path)
-        with _connection(self.url):
-            yield from response.iter_content(_READ_BYTES)
+        # A streamed response keeps its connection until it is closed, also if nobody reads it to
+        # its end: https://requests.readthedocs.io/en/latest/user/advanced/#body-content-workflow
+        with self.send("GET", path, headers=headers, stream=True) as response:
+            if not response.ok:
+                _parse_response(response, path)
+            with _connection(self.url):
+                yield from response.iter_content(_READ_BYTES)
 
     def upload(self, url: str, file: UploadFile) -> None:
         """Upload a file to a release's URL for uploads. Raises DeliveryError and NetworkError."""
