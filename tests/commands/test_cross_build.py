@@ -110,6 +110,16 @@ def test_what_an_image_of_ones_own_lacks_the_builder_has(sample: Sample, tmp_pat
     )
 
 
+def test_a_pip_that_does_not_answer_ends_no_build(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHMILL_ANSWER", "0.001")
+    assert cross_build._read_pip_settings() == ""
+    warning = capsys.readouterr().err
+    assert "warning: the container gets no setting of pip's files" in warning
+    assert "did not answer within 0.001 s" in warning
+
+
 def test_a_build_number_is_for_conda_packages_alone(sample: Sample) -> None:
     done = sample.nox("-s", f"conda-{THIS}-cpu-{OTHER}", "--", "--build-number=one")
     assert done.returncode == 1

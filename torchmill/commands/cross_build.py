@@ -25,7 +25,8 @@ from torchmill.core import process, programs, suite_files
 from torchmill.core.errors import BuildError, HostError, ImpossibleBuildError, UnfinishedBuildError
 from torchmill.core.lenient_paths import real_path
 from torchmill.core.paths import CHECKOUT, IS_INSTALLED, Layout, locate_page
-from torchmill.core.process import CommandError
+from torchmill.core.plain_text import as_plain_text
+from torchmill.core.process import CommandError, NoAnswerError
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.image.request import PURPOSES, ImageRequest
 from torchmill.fetch.source.request import DEBIAN
@@ -270,7 +271,7 @@ def _container_place(root: Path, layout: Layout) -> ContainerPlace:
     configs = os.environ.get("TORCHMILL_CONFIGS")
     pip_settings = ""
     if programs.has_pip():  # an environment that uv made has none
-        pip_settings = process.ask([sys.executable, "-P", "-m", "pip", "config", "list"])
+        pip_settings = _read_pip_settings()
     return ContainerPlace(
         suite=_locate_suite(root),
         layout=layout,
@@ -284,6 +285,24 @@ def _container_place(root: Path, layout: Layout) -> ContainerPlace:
         process=int.from_bytes(os.urandom(5)),
         user=(os.getuid(), os.getgid()) if sys.platform == "linux" else None,
     )
+
+
+def _read_pip_settings() -> str:
+    """Return the output of `pip config list`, "" after a warning if pip does not answer in time.
+
+    The container then has the settings of the environment (PIP_INDEX_URL, …) alone. Raises
+    CommandError if pip cannot read its files.
+    """
+    try:
+        # -P: a file pip.py in the working folder is not to be run.
+        return process.ask([sys.executable, "-P", "-m", "pip", "config", "list"])
+    except NoAnswerError as error:
+        warning = (
+            f"the container gets no setting of pip's files, only those of variables such as "
+            f"PIP_INDEX_URL: {error}"
+        )
+        sys.stderr.write(as_plain_text(f"warning: {warning}\n"))
+        return ""
 
 
 def _locate_suite(root: Path) -> dict[str, Path]:
