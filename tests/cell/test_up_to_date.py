@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from torchmill.core.errors import TorchmillError
 from torchmill.core.stat_cache import StatCache, package_folder
 from torchmill.core.strict_json import load_object
 from torchmill.host import environments
+from torchmill.wheel import dist_files
 
 PARTS = {"switch A": "1", "compiler": "2", WHOLE_PLAN: "3"}
 
@@ -171,6 +173,14 @@ def reason(sample: Sample, *arguments: str, env: Mapping[str, str] | None = None
         notes: list[str] = []
         up_to_date.explain_rebuild(job, notes.append)
         return notes[0].partition(AGAIN)[2]
+
+
+def all_notes(sample: Sample, *arguments: str) -> list[str]:
+    """Return what a session would note before a build."""
+    notes: list[str] = []
+    with in_this_process(sample, SESSION, {}) as create:
+        up_to_date.explain_rebuild(create(*arguments), notes.append)
+    return notes
 
 
 def reason_of_nox(sample: Sample, *arguments: str) -> str:
@@ -399,3 +409,22 @@ def test_a_wheel_whose_tree_is_gone_is_still_known(built: Sample) -> None:
     (environment(built) / environments.STAMP_NAME).unlink()
     cell(built).mkdir(parents=True)
     assert reason(built) == ""
+
+
+@slow
+def test_files_of_a_newer_torchmill_are_not_replaced_in_silence(built: Sample) -> None:
+    manifest = dist_files.manifest_path(wheel(built))
+    archive = dist_files.document_path(wheel(built), dist_files.DEBUG_SUFFIX)
+    text = manifest.read_text(encoding="utf-8")
+    newer = formats.MANIFEST + 1
+    manifest.write_text(json.dumps(json.loads(text) | {"format": newer}), encoding="utf-8")
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("index.json", json.dumps({"format": formats.DEBUG_ARCHIVE + 1}))
+    try:
+        notes = [note for note in all_notes(built, "--debug-info") if "newer torchmill" in note]
+        without_option = [note for note in all_notes(built) if archive.name in note]
+    finally:
+        manifest.write_text(text, encoding="utf-8")
+        archive.unlink()
+    assert [note.partition(" ")[0] for note in notes] == [manifest.name, archive.name]
+    assert without_option == []

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import tiny_plans
+from torchmill.core import formats
 from torchmill.wheel.dist_files import (
     find_wheel,
     manifest_path,
@@ -83,9 +84,9 @@ def test_a_wheel_that_must_be_verified_again_leaves_dist(tmp_path: Path) -> None
     assert aside.read_text() == "wheel"
 
 
-def write_archive(path: Path, sha256: str) -> Path:
+def write_archive(path: Path, sha256: str, file_format: int = formats.DEBUG_ARCHIVE) -> Path:
     """Write an archive with debug information of the wheel with this digest, without a library."""
-    index = json.dumps({"format": 1, "wheel_sha256": sha256, "libraries": {}})
+    index = json.dumps({"format": file_format, "wheel_sha256": sha256, "libraries": {}})
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("index.json", index)
     return path
@@ -107,6 +108,19 @@ def test_an_archive_with_debug_information_goes_along(tmp_path: Path) -> None:
     assert archive.is_file(), "a build without the option made the same wheel"
     publish_wheel(packed(tmp_path, "other"), wheel, {"sha256": "2" * 64})
     assert not archive.exists(), "the wheel is another one"
+
+
+def test_an_archive_of_a_newer_format_is_not_taken_for_one_of_another_wheel(tmp_path: Path) -> None:
+    wheel = tmp_path / "dist" / "a.whl"
+    wheel.parent.mkdir()
+    archive = wheel.with_name("a.whl.debuginfo.zip")
+    write_archive(archive, "1" * 64, formats.DEBUG_ARCHIVE + 1)
+    before = archive.read_bytes()
+    publish_wheel(packed(tmp_path, "wheel"), wheel, {"sha256": "2" * 64})
+    assert archive.read_bytes() == before
+    archive.write_bytes(b"no archive")
+    publish_wheel(packed(tmp_path, "wheel"), wheel, {"sha256": "2" * 64})
+    assert not archive.exists()
 
 
 def test_dist_may_lie_on_another_disk(tmp_path: Path) -> None:

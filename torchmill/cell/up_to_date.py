@@ -227,14 +227,35 @@ def _has_debug_archive(context: BuildContext, wheel: Path, recorded: object) -> 
 
 
 def explain_rebuild(context: BuildContext, note: Callable[[str], None]) -> None:
-    """Note why a wheel is out of date of which some stage was done before; else note nothing.
+    """Note why a wheel is out of date of which some stage was done before.
 
+    Files beside it that a newer torchmill made, and that the build will replace, are noted, too.
     The wheel is known not to be up to date (`find_delivered_wheel`).
     """
     log = read_stage_log(context)
     if log.recorded:
         reason = log.reason or "the wheel is missing or was edited"
         note(f"{context.wheel.name} is out of date: {reason}")
+    for file, clause in _newer_files(context):
+        note(f"{file.name} {clause} whether it is up to date, and it is replaced")
+
+
+def _newer_files(context: BuildContext) -> Iterator[tuple[Path, str]]:
+    """Yield each file beside a wheel that is of a newer format, with a clause on it.
+
+    It ends with "cannot tell". An archive with debug information is asked only if it is replaced.
+    """
+    manifest = dist_files.read_manifest(context.wheel)
+    if formats.judge_format(manifest, formats.MANIFEST) == "newer":
+        clause = formats.newer_clause(manifest, formats.MANIFEST)
+        yield dist_files.manifest_path(context.wheel), clause
+    if context.options.debug_info:
+        from torchmill.wheel import debug_archive  # slow to load, and rarely needed
+
+        archive = dist_files.document_path(context.wheel, dist_files.DEBUG_SUFFIX)
+        clause = debug_archive.newer_clause(archive)
+        if clause:
+            yield archive, clause
 
 
 def stage_inputs(

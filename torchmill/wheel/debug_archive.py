@@ -90,14 +90,7 @@ def read_index(archive: Path) -> Mapping[str, Any]:
     Raises ValueError, with a clause that follows the file's name ("lacks …"), if it is no such
     archive, of another format, or lacks the debug file of a library; OSError.
     """
-    try:
-        with zipfile.ZipFile(archive) as file:
-            index = parse_json_object(file.read(INDEX))
-            names = set(file.namelist())
-    except (KeyError, *ARCHIVE_ERRORS) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise ValueError(f"cannot be read as an archive with debug information ({error})") from None
+    index, names = _read_members(archive)
     age = formats.judge_format(index, formats.DEBUG_ARCHIVE)
     if age == "newer":
         raise ValueError(formats.newer_clause(index, formats.DEBUG_ARCHIVE))
@@ -115,12 +108,43 @@ def read_index(archive: Path) -> Mapping[str, Any]:
     return index
 
 
-def belongs_to(archive: Path, sha256: str) -> bool:
-    """Tell whether an archive is readable and of the wheel with this digest."""
+def _read_members(archive: Path) -> tuple[Mapping[str, Any], set[str]]:
+    """Return the index of an archive, of any format, and the names of all members.
+
+    Raises ValueError, with a clause, if there is no index; OSError.
+    """
+    try:
+        with zipfile.ZipFile(archive) as file:
+            return parse_json_object(file.read(INDEX)), set(file.namelist())
+    except (KeyError, *ARCHIVE_ERRORS) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(f"cannot be read as an archive with debug information ({error})") from None
+
+
+def newer_clause(archive: Path) -> str:
+    """Return a clause on an archive of a newer format, of which nobody here can tell the wheel.
+
+    "" for any other file, and if there is none.
+    """
+    try:
+        index, _ = _read_members(archive)
+    except (ValueError, OSError):
+        return ""
+    if formats.judge_format(index, formats.DEBUG_ARCHIVE) != "newer":
+        return ""
+    return formats.newer_clause(index, formats.DEBUG_ARCHIVE)
+
+
+def may_belong_to(archive: Path, sha256: str) -> bool:
+    """Tell whether an archive is of the wheel with this digest, or of a newer format.
+
+    False if it cannot be read.
+    """
     try:
         return read_index(archive).get("wheel_sha256") == sha256
     except (ValueError, OSError):
-        return False
+        return bool(newer_clause(archive))
 
 
 def archive_problems(archive: Path, sha256: str, recorded: object) -> Iterator[str]:

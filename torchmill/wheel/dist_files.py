@@ -132,7 +132,7 @@ def publish_wheel(
     that path are removed, its signatures, too. `replaced` is the earlier wheel of the same cell,
     which is removed. Its name differs from the new wheel's if its platform tag does.
     `debug_archive` is moved with the wheel; without one, an archive that is beside the wheel stays
-    only if it is of a wheel with the same bytes.
+    only if it is of a wheel with the same bytes, or of a newer format.
     """
     wheel.parent.mkdir(parents=True, exist_ok=True)
     files = {document_path(wheel, suffix): content for suffix, content in (documents or {}).items()}
@@ -146,7 +146,7 @@ def publish_wheel(
     archive = document_path(wheel, DEBUG_SUFFIX)
     if debug_archive is not None:
         move_file(debug_archive, archive)
-    elif not _is_archive_of(archive, manifest):
+    elif not _may_be_archive_of(archive, manifest):
         archive.unlink(missing_ok=True)
     # If the next lines are interrupted, a wheel without a manifest is only built again, but a new
     # wheel beside an old manifest would be taken for the old one.
@@ -173,13 +173,16 @@ def withdraw_wheel(wheel: Path, destination: Path) -> None:
         move_file(archive, document_path(destination, DEBUG_SUFFIX))
 
 
-def _is_archive_of(archive: Path, manifest: Mapping[str, Any]) -> bool:
-    """Tell whether an archive with debug information is of the wheel that a manifest describes."""
+def _may_be_archive_of(archive: Path, manifest: Mapping[str, Any]) -> bool:
+    """Tell whether an archive with debug information is of the wheel that a manifest describes.
+
+    True also for an archive of a newer format, of which this torchmill cannot tell.
+    """
     if not archive.is_file():
         return False
     from torchmill.wheel import debug_archive  # slow to load, and rarely needed
 
-    return debug_archive.belongs_to(archive, str(manifest.get("sha256")))
+    return debug_archive.may_belong_to(archive, str(manifest.get("sha256")))
 
 
 def _remove_companions(wheel: Path) -> None:
