@@ -67,9 +67,6 @@ def verify_stage(
         report["disk"] = disk_space.written_bytes(context.folders)
     product = stages.valid["pack"].product
     stages.record("verify", StageRecord(inputs, product, {}, report))
-    # It may have a torch of PyPI, of almost 5 GB. After a failed check it stays, for a look at it.
-    with contextlib.suppress(OSError):
-        delete_paths([context.outputs.verify])
     for difference in differences:
         note(difference)
     code = device_code.format_device_code(code_sizes)
@@ -93,7 +90,14 @@ def _target_machine(context: BuildContext) -> TargetMachine | None:
 
 
 def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Path:
-    """Move the verified wheel into dist/, with the files beside it; return its file there."""
+    """Move the verified wheel into dist/, with the files beside it; return its file there.
+
+    The environment of its checks is deleted.
+    """
+    # It may have a torch of PyPI, of almost 5 GB. After a failed check it stays, for a look at it.
+    # Here and not in verify_stage, which a run does not repeat that follows an interrupted one.
+    with contextlib.suppress(OSError):
+        delete_paths([context.outputs.verify])
     wheel = context.layout.dist / packed.name
     manifest = compose_manifest(context, stages, wheel.name)
     documents = dist_files.compose_documents(manifest, packed)
