@@ -55,7 +55,7 @@ def test_the_help_of_an_option_lists_the_choices_that_the_code_knows() -> None:
 
 def test_tasks_take_the_options_of_sessions_that_make_a_whole_build() -> None:
     assert [*command_line.BUILD_OPTIONS] == [
-        name for name in HELP if name not in {"shard", "parts", "until", "debug_info"}
+        name for name in HELP if name not in {"shard", "parts", "until"}
     ]
 
 
@@ -93,7 +93,10 @@ def test_an_option_that_is_given_twice_or_without_its_value_is_named(name: str) 
         if not option.takes_value:
             continue
         flag = flag_of(option)
-        for words in ([flag], [f"{flag}="], [flag, ""], [flag, "--help"]):
+        without_value = [[f"{flag}="]]
+        if not option.optional:
+            without_value += [[flag], [flag, ""], [flag, "--help"]]
+        for words in without_value:
             with refused("option-without-value"):
                 task_options(name, ["invoke", name, *words])
         if option.kind is not list:
@@ -122,6 +125,15 @@ def test_an_option_that_is_given_twice_or_without_its_value_is_named(name: str) 
         ),
         ("matrix -q", "invoke matrix: there is no option -q (`invoke matrix -h`"),
         ("matrix --tag", "invoke matrix: --tag needs a value"),
+        (
+            "build --debug-info vision-3.12-cpu --dry-run",
+            "vision-3.12-cpu after --debug-info may be its value: write --debug-info=VALUE, or --debug-info at the end",
+        ),
+        ("plan wheel-3.12-cpu --debug-info=", "invoke plan: --debug-info needs a value"),
+        (
+            "plan wheel-3.12-cpu --debug-info=all",
+            "invoke plan: argument --debug-info: invalid choice: 'all'",
+        ),
         ("matrix --all=3", "invoke matrix: 3 is one argument too many"),
         ("plan", "invoke plan: the identifier is missing, as in `invoke plan wheel-3.10-cpu`"),
         ("plan wheel-3.12-cpu twice", "invoke plan: twice is one argument too many"),

@@ -34,11 +34,11 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
     return replace(options, patches=patches, parts=_locate_parts(files.parts, prog))
 
 
-def options_of_task(task: str, values: Mapping[str, str | Sequence[str] | None]) -> Options:
+def options_of_task(task: str, values: Mapping[str, str | Sequence[str] | bool | None]) -> Options:
     """Return the options of an invoke task; `values` has the keys of `HELP`.
 
-    The value of an option that may be repeated is a sequence. None stands for an option that is not
-    given. Raises ConfigError as `parse_options` does.
+    The value of an option that may be repeated is a sequence, that of an option without its value
+    True. None stands for an option that is not given. Raises ConfigError as `parse_options` does.
     """
     return parse_options(words_of_task(values), f"invoke {task}")
 

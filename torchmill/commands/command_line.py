@@ -55,9 +55,15 @@ BUILD_OPTIONS = (
     "cpu",
     "patch",
     "secure",
+    "debug_info",
     "plat",
 )
+# `invoke bisect` gives its wheels a label of its own, and keeps none of them.
+BISECT_OPTIONS = tuple(name for name in BUILD_OPTIONS if name not in {"label", "debug_info"})
 _REPEATED_BUILD_OPTIONS = {"set_", "patch"}
+# Options whose value may be left out: `--debug-info` is `--debug-info=full`. With a value, they are
+# one word, because the next word may be an argument: `--debug-info vision-3.12-cpu`.
+_VALUE_OPTIONAL = {"debug_info"}
 # A short form means the same in every task. -h is help; invoke's own options have other letters.
 _SHORT_FORMS = {"json": "j", "tag": "t", "yes": "y"}
 _HELP_FLAGS = {"--help", "-h"}
@@ -115,7 +121,14 @@ class SuiteTask(Task[Any]):
         **settings: Any,
     ) -> None:
         repeated = [*iterable, *_REPEATED_BUILD_OPTIONS.intersection(options)]
-        super().__init__(body, positional=(), auto_shortflags=False, iterable=repeated, **settings)
+        super().__init__(
+            body,
+            positional=(),
+            auto_shortflags=False,
+            iterable=repeated,
+            optional=_VALUE_OPTIONAL.intersection(options),
+            **settings,
+        )
         self.argument = argument
         self.options = options
         self.takes_rest = takes_rest
@@ -158,7 +171,7 @@ class SuiteTask(Task[Any]):
         arguments: list[Argument] = super().get_arguments(ignore_unknown_help)
         switches = {*_HELP_FLAGS}
         for argument in arguments:
-            if not argument.takes_value:
+            if not argument.takes_value or argument.optional:
                 switches.update(map(to_flag, argument.names))
         if not COMMAND_LINE.completes:
             _refuse_slips(self.name, arguments, COMMAND_LINE.words, switches)
@@ -339,7 +352,7 @@ def _refuse_slips(
         option = options.get(flag)
         if option is None or not option.takes_value:
             continue
-        if not value and (equals or next_word in no_values):
+        if not value and (equals or (next_word in no_values and not option.optional)):
             raise ConfigError(f"invoke {task}: {flag} needs a value", code="option-without-value")
         if option.kind is not list and flags.count(flag) > 1:
             raise ConfigError(
@@ -389,6 +402,11 @@ def _asks_for_list(core: Mapping[str, Argument], task_words: Sequence[str]) -> b
 
 def _explain_slip(tasks: Collection, error: ParseError) -> str:
     """Return a message about a slip: the problem, the nearest word, and the command for help."""
+    # Invoke raises this one without the task in which it happened (check_ambiguity in its parser).
+    ambiguous = re.fullmatch(r"'(.*)' is ambiguous when given after an opt.*", str(error))
+    if ambiguous:
+        flag = "--debug-info"  # the only one of _VALUE_OPTIONAL
+        return f"{ambiguous[1]} after {flag} may be its value: write {flag}=VALUE, or {flag} at the end"
     task = error.context.name if error.context else None
     if task is None:
         slip = _explain_unknown_word(error)

@@ -305,15 +305,18 @@ def format_options(options: Options) -> list[str]:
     return words
 
 
-def words_of_task(values: Mapping[str, str | Sequence[str] | None]) -> list[str]:
+def words_of_task(values: Mapping[str, str | Sequence[str] | bool | None]) -> list[str]:
     """Return the options of an invoke task as words that `parse_words` takes.
 
-    `values` has the keys of `HELP`. The value of an option that may be repeated is a sequence. None
-    stands for an option that is not given.
+    `values` has the keys of `HELP`. The value of an option that may be repeated is a sequence, that
+    of an option without its value True. None stands for an option that is not given.
     """
     words: list[str] = []
     for name, value in values.items():
         if value is None:
+            continue
+        if isinstance(value, bool):
+            words.append(_flag(name))
             continue
         texts = [value] if isinstance(value, str) else value
         words += [f"{_flag(name)}={text}" for text in texts]
