@@ -19,6 +19,7 @@ from invoke import Collection, Context
 
 from torchmill.commands import command_line
 from torchmill.commands.command_line import (
+    BISECT_OPTIONS,
     BUILD_OPTIONS,
     build_options,
     layout,
@@ -485,8 +486,7 @@ def cluster(
     show(output)
 
 
-# Without --label: bisect gives its wheels a label of its own.
-@task(argument="cell", iterable=["with_"], options=BUILD_OPTIONS[1:], takes_rest=True)
+@task(argument="cell", iterable=["with_"], options=BISECT_OPTIONS, takes_rest=True)
 def bisect(
     _: Context,
     cell: str | None = None,
@@ -533,6 +533,7 @@ def rebuild(
     mirror: str = "",
     from_: str = "",
     strict: bool = False,
+    trust: bool = False,
 ) -> None:
     """Build a wheel again from its records, and say if it is the same.
 
@@ -551,6 +552,7 @@ def rebuild(
         mirror=mirror,
         from_=from_,
         strict=strict,
+        trust=trust,
     )
     show(output)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from torchmill.deliver.agreement import DOCUMENT_ERRORS
 from torchmill.plan import rebuild
 from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.rebuild import FirstBuild, SecondBuild
@@ -155,3 +156,76 @@ def test_packages_are_pinned_but_for_the_base_and_what_no_index_offers() -> None
 )
 def test_a_wheel_that_was_made_of_another_is_told(changes: dict[str, Any], original: str) -> None:
     assert first_build(**changes).made_of == original
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"requirements": ["a\n--index-url https://example.org/simple\nninja==1.13"]},
+        {"requirements": ["ninja==1.13\n--extra-index-url https://example.org"]},
+        {"requirements": ["-r /etc/passwd\nx==1"]},
+        {"requirements": ["a @ https://example.org/a.whl\nb==1"]},
+        {"requirements": ["setuptools==80.0 ; python_version > '3'"]},
+        {"requirements": [7]},
+        {"torch": "torch"},
+        {"torch": ["torch==1"]},
+        {"tag": 1},
+        {"tag": None},
+        {"identifier": ["vision-3.12-cpu"]},
+        {"package": {}},
+        {"commit": 5},
+        {"contents": None},
+        {"source": None},
+        {"switches": {"USE_X": 0}},
+        {"switches": ["USE_X"]},
+        {"options": ["settings"]},
+        {"options": {"settings": ["CC"]}},
+        {"options": {"settings": {"USE_X": 0}}},
+        {"options": {"arch_list": 8.6}},
+        {"options": {"cpu": True}},
+        {"options": {"patches": [1]}},
+        {"options": {"torch": 2}},
+        {"edits": {1: "x"}},
+        {"builder": {"id": 1, "torchmill": "v1"}},
+        {"tools": {"python3.12": 3}},
+        {"stages": {"compile": []}},
+    ],
+)
+def test_a_record_of_another_shape_is_not_taken(changes: dict[str, Any]) -> None:
+    with pytest.raises(DOCUMENT_ERRORS):
+        first_build(**changes)
+
+
+def test_options_that_change_no_wheel_are_not_taken_from_a_record() -> None:
+    for name in ("parts", "shard", "jobs", "memory", "until", "processor", "network", "guard"):
+        options, missing = rebuild.recorded_options(first_build(options={name: "4"}), "", {})
+        assert options == NO_OPTIONS
+        assert name in missing[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fetches", "clauses"),
+    [
+        ({}, False, []),
+        ({}, True, [f"commit {'2' * 40}, which is not that of v0.1.0"]),
+        ({"commit": "1" * 40}, True, []),
+        ({"commit": None}, True, ["a source from https://github.com/tiny/tinyvision.git"]),
+        ({"commit": None, "source": "https://example.org/a.zip"}, False, []),
+        ({"commit": None, "source": "PyPI's tiny-1.tar.gz"}, True, []),
+        ({"options": {"settings": {"USE_X": "0", "USE_Y": "On", "BITS": "64"}}}, False, []),
+        ({"options": {"settings": {"CC": "sh -c x"}}}, False, ["the variable CC=sh -c x"]),
+        ({"options": {"settings": {"LD_PRELOAD": "x.so"}}}, False, ["the variable LD_PRELOAD"]),
+        ({"network": "open: --network"}, False, ["a network that is open"]),
+    ],
+)
+def test_what_could_run_code_of_whoever_wrote_the_record_is_named(
+    changes: dict[str, Any], fetches: bool, clauses: list[str]
+) -> None:
+    parts = list(
+        rebuild.untrusted_parts(
+            first_build(**changes), fetches=fetches, release_commit="1" * 40, wheels=()
+        )
+    )
+    assert len(parts) == len(clauses)
+    for part, clause in zip(parts, clauses, strict=True):
+        assert clause in part

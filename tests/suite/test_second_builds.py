@@ -86,6 +86,23 @@ def test_a_list_of_processors_makes_variants_of_one_version(
     assert {cost["label"] for cost in costs} == {"", "null", "x86_64_v2", "x86_64_v3"}
 
 
+@pytest.mark.skipif(shutil.which("objcopy") is None, reason="needs objcopy")
+def test_invoke_build_makes_the_archive_of_the_wheel_that_is_named(built: Sample) -> None:
+    before = digests(built)
+    dist = built.home / "dist"
+    for archive in dist.glob("*.debuginfo.zip"):
+        archive.unlink()
+    done = invoke(built, "build", DEPENDENT, "--yes", "--debug-info")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert digests(built) == before
+    (archive,) = dist.glob("*.debuginfo.zip")
+    assert archive.name.startswith("tinyvision-")
+    assert f"debug information: {archive}" in done.stdout
+    assert (
+        built.manifest(archive.name.removesuffix(".debuginfo.zip"))["debug_info"]["level"] == "full"
+    )
+
+
 def test_a_wheel_is_rebuilt_from_its_records(built: Sample, tmp_path: Path) -> None:
     base, dependent = (built.home / "dist" / name for name in built.wheels())
     before = digests(built)
@@ -100,7 +117,10 @@ def test_a_wheel_is_rebuilt_from_its_records(built: Sample, tmp_path: Path) -> N
         shutil.copy(file, tmp_path)
     copy = Path(shutil.copy(dependent, tmp_path))
     shutil.copy(f"{dependent}.intoto.json", tmp_path)
-    done = invoke(built, "rebuild", str(copy), f"--into={tmp_path / 'into'}")
+    refused = invoke(built, "rebuild", str(copy), f"--into={tmp_path / 'into'}")
+    assert "error[record-not-trusted]" in refused.stderr, refused.stdout + refused.stderr
+    assert f"{base.name} beside it, which the build would install and import" in refused.stderr
+    done = invoke(built, "rebuild", str(copy), f"--into={tmp_path / 'into'}", "--trust")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "compilers and libraries of its machine cannot be compared" in done.stdout
     rebuilt = tmp_path / "into" / "dist" / dependent.name
@@ -176,5 +196,15 @@ def test_what_cannot_be_rebuilt_is_refused(built: Sample, tmp_path: Path) -> Non
     assert code(str(wheel)) == "build-input-missing"
     manifest.write_text(json.dumps(document | {"sha256": "0" * 64}), encoding="utf-8")
     assert code(str(wheel)) == "build-records-unusable"
-    manifest.write_text(json.dumps(document | {"stages": 1}), encoding="utf-8")
-    assert code(str(wheel)) == "build-records-unusable"
+    for changes in (
+        {"stages": 1},
+        {"requirements": ["a\n--index-url https://example.org\nb==1"]},
+        {"package": "../../outside"},
+        {"tag": "../v1.0.0"},
+        {"torch": "tinytorch==\x1b[2J"},
+    ):
+        manifest.write_text(json.dumps(document | changes), encoding="utf-8")
+        assert code(str(wheel)) in {"build-records-unusable", "other-release", "unknown-release"}
+    hostile = {"settings": {"CC": "sh -c 'touch executed'"}}
+    manifest.write_text(json.dumps(document | {"options": hostile}), encoding="utf-8")
+    assert code(str(wheel)) == "record-not-trusted"

@@ -72,13 +72,15 @@ def rebuild_wheel(
     mirror: str = "",
     from_: str = "",
     strict: bool = False,
+    trust: bool = False,
 ) -> CommandOutput:
     """Build a wheel once more in a folder of its own, and say whether it is the same.
 
     `into` is that folder, empty or new; by default one in the state folder, which is emptied first,
     and again in the end if the wheel is the same. Inputs that are otherwise than at the first build
-    are printed before the build; with `strict`, HostError is raised for them. The output raises
-    OtherWheelError if the wheel has other bytes.
+    are printed before the build; with `strict`, HostError is raised for them. Parts of the record
+    that could run code of whoever wrote it are used only with `trust`, or for a wheel in dist/;
+    else ConfigError is raised. The output raises OtherWheelError if the wheel has other bytes.
     """
     path = Path(wheel)
     first = _read_records(path)
@@ -91,9 +93,14 @@ def rebuild_wheel(
             home = _fresh_home(layout, folder, is_named=bool(into))
         options = _require_options(first, torch, patch)
         cell = _find_cell(facts, first)
-        if not _copy_source(first, layout, home, from_):
+        has_source = _copy_source(first, layout, home, from_)
+        wheels = _wheels_beside(facts, cell, path, options)
+        if not trust and not _is_own(layout, path):
+            fetches = not (has_source or from_ or mirror)
+            _require_trusted(first, cell, wheels, fetches=fetches)
+        if not has_source:
             _fetch_source(facts, cell, first, home, SourceWishes(from_, mirror))
-        _provide_wheels(facts, cell, path, home)
+        _provide_wheels(wheels, home)
         words = format_options(options)
         _enter_home(facts, cell, home)
         context = create_context(CHECKOUT, facts, cell, words, home.root / "no-environment")
@@ -215,6 +222,12 @@ def _find_cell(facts: Facts, first: FirstBuild) -> Cell:
         tag = Version(first.torch.partition("==")[2]).public
     release = find_release(facts, package, tag)
     cell = find_cell(facts, first.identifier, native_arch(), release)
+    if cell.build.package != first.package:
+        raise DeliveryError(
+            f"{first.wheel}: its record names the package {first.package}, and {first.identifier} "
+            f"builds {cell.build.package}: fetch it again",
+            code="build-records-unusable",
+        )
     if cell.release.tag != first.tag:
         raise DeliveryError(
             f"{first.wheel} is {first.package} {first.tag}, and the facts here have "
@@ -293,18 +306,52 @@ def _origin_of(first: FirstBuild) -> str:
     return first.origin.partition(" ")[0]
 
 
-def _provide_wheels(facts: Facts, cell: Cell, wheel: Path, home: Layout) -> None:
-    """Bring wheels that the build needs, and that are beside the wheel, into the home's dist/."""
+def _is_own(layout: Layout, wheel: Path) -> bool:
+    """Tell whether a wheel lies in this checkout's dist/, so that its record is the user's own."""
+    return os.path.realpath(wheel.parent) == os.path.realpath(layout.dist)
+
+
+def _require_trusted(
+    first: FirstBuild, cell: Cell, wheels: Sequence[Path], *, fetches: bool
+) -> None:
+    """Raise ConfigError if the record names something that could run code of whoever wrote it."""
+    parts = list(
+        rebuild.untrusted_parts(
+            first,
+            fetches=fetches,
+            release_commit=cell.release.proof.commit or "",
+            wheels=[wheel.name for wheel in wheels],
+        )
+    )
+    if parts:
+        lines = "\n".join(f"  {part}" for part in parts)
+        raise ConfigError(
+            f"{first.wheel}: its record asks for what could run code of whoever wrote it:\n{lines}\n"
+            "add --trust if you trust it; --from or --mirror name another place of the source, "
+            "--torch another torch",
+            code="record-not-trusted",
+        )
+
+
+def _wheels_beside(facts: Facts, cell: Cell, wheel: Path, options: Options) -> list[Path]:
+    """Return the wheels beside a wheel that its build needs, but for the torch that options name."""
     package = facts.packages[cell.build.package]
-    needed = [package.after, *package.checks.imports]
-    home.dist.mkdir(parents=True, exist_ok=True)
+    needed = [None if options.torch else package.after, *package.checks.imports]
     python = wheel_name.python_tag(cell.build.python)
+    wheels: list[Path] = []
     for name in filter(None, needed):
         distribution = wheel_name.distribution_name(facts.packages[name])
-        for other in wheel.parent.glob(f"{distribution}-*-{python}-*.whl"):
-            for file in (other, *dist_files.companion_paths(other)):
-                if file.is_file():
-                    copy_or_link(str(file), str(home.dist / file.name))
+        wheels += sorted(wheel.parent.glob(f"{distribution}-*-{python}-*.whl"))
+    return [wheel for wheel in wheels if wheel.is_file()]
+
+
+def _provide_wheels(wheels: Sequence[Path], home: Layout) -> None:
+    """Bring wheels that the build needs, with the files beside them, into the home's dist/."""
+    home.dist.mkdir(parents=True, exist_ok=True)
+    for wheel in wheels:
+        for file in (wheel, *dist_files.companion_paths(wheel)):
+            if file.is_file():
+                copy_or_link(str(file), str(home.dist / file.name))
 
 
 def _enter_home(facts: Facts, cell: Cell, home: Layout) -> None:

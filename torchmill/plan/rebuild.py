@@ -2,14 +2,18 @@
 
 The records are the wheel's manifest or its statement. A *reason* is a clause that names an input
 which is not, or cannot be shown to be, the same as at the first build.
+
+Whoever made the wheel wrote its records, and people rebuild wheels because they do not trust them
+yet. So a record is data: what it names and the rebuild would run is listed by `untrusted_parts`.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from torchmill.config.build import SPEED_ONLY_SWITCHES
 from torchmill.plan.build_options import NO_OPTIONS, PYPI, Options
@@ -18,6 +22,12 @@ from torchmill.wheel import statement
 # Inputs of compiling that other clauses name, or that change with others.
 _UNNAMED_INPUTS = {"the plan", "installed packages", "interpreter: version", "requirements"}
 _OPTIONS_OF_PATHS = ("torch", "patches")  # a record has only the names of their values
+# The other options that a record has (`_chosen_options` in cell/manifest.py).
+_OPTIONS_OF_TEXTS = ("label", "arch_list", "toolkit", "platform", "cpu", "debug_info", "secure")
+# Values of a variable that can name neither a program nor a file: USE_MKLDNN=0, BLAS_BITS=64.
+_SWITCH = re.compile(r"\d{1,6}|ON|OFF|TRUE|FALSE|YES|NO", re.ASCII | re.IGNORECASE)
+# https://packaging.python.org/en/latest/specifications/name-normalization/
+_PACKAGE_NAME = re.compile(r"[A-Z0-9]|[A-Z0-9][A-Z0-9._-]*[A-Z0-9]", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,44 @@ class FirstBuild:
 
 def read_manifest(manifest: Mapping[str, Any]) -> FirstBuild:
     """Return what a manifest says. Raises KeyError, TypeError, … if it is of another shape."""
+    first = _read_manifest(manifest)
+    _require_shape(first)
+    return first
+
+
+def read_statement(document: Mapping[str, Any]) -> FirstBuild:
+    """Return what a statement says. Raises KeyError, TypeError, … if it is of another shape."""
+    first = _read_statement(document)
+    _require_shape(first)
+    return first
+
+
+def _require_shape(first: FirstBuild) -> None:
+    """Raise TypeError or ValueError if a value that a record gave cannot be what it should."""
+    texts: list[object] = [*first.edits]
+    for item in fields(first):
+        value = getattr(first, item.name)
+        if item.type is str:
+            texts.append(value)
+        elif item.type == Mapping[str, str]:
+            texts += [*value, *value.values()]
+    settings = first.options.get("settings", {})
+    texts += [*settings, *settings.values(), *first.options.get("patches", ())]
+    texts += [first.options.get(name, "") for name in ("torch", *_OPTIONS_OF_TEXTS)]
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text")
+    if first.torch:
+        Version(first.torch.partition("==")[2])
+    for name, version in first.requirements.items():
+        # These become lines of a file in which pip would also read options and addresses.
+        if version and not _PACKAGE_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a package")
+        if version:
+            Version(version)
+
+
+def _read_manifest(manifest: Mapping[str, Any]) -> FirstBuild:
     tools = dict(manifest["tools"])
     version = str(tools.pop("version", ""))
     records = manifest["stages"]
@@ -82,8 +130,7 @@ def read_manifest(manifest: Mapping[str, Any]) -> FirstBuild:
     )
 
 
-def read_statement(document: Mapping[str, Any]) -> FirstBuild:
-    """Return what a statement says. Raises KeyError, TypeError, … if it is of another shape."""
+def _read_statement(document: Mapping[str, Any]) -> FirstBuild:
     predicate = document["predicate"]
     definition = predicate["buildDefinition"]
     parameters = definition["externalParameters"]
@@ -167,14 +214,13 @@ def recorded_options(
     A record has only the name of the torch that `--torch` named, and of patches: `torch` is the
     place of the former, "" if it is not known, and `patches` are the paths of the latter by name.
     """
-    option_names = {option.name for option in fields(Options)}
     values: dict[str, Any] = {}
     missing = []
     for name, value in first.options.items():
-        if name not in option_names:
-            missing.append(f"the option {name}, which this torchmill does not have")
-        elif name not in {*_OPTIONS_OF_PATHS, "torch_installed"}:
+        if name in {*_OPTIONS_OF_TEXTS, "settings"}:
             values[name] = value
+        elif name not in {*_OPTIONS_OF_PATHS, "torch_installed"}:
+            missing.append(f"the option {name}, which no record of this torchmill has")
     recorded_torch = first.options.get("torch", "")
     if recorded_torch == PYPI:
         values["torch"] = PYPI
@@ -191,6 +237,37 @@ def recorded_options(
     if first.network:
         values["network"] = True
     return Options(**{**_plain_values(NO_OPTIONS), **values}), missing
+
+
+def untrusted_parts(
+    first: FirstBuild, *, fetches: bool, release_commit: str, wheels: Sequence[str]
+) -> Iterator[str]:
+    """Yield a clause for each part of a record that could run code of whoever wrote it.
+
+    `fetches` tells that the source would be fetched from where the record says, `release_commit` is
+    the commit of the release in the facts, "" if none is known, and `wheels` are those beside the
+    wheel that the build would install.
+    """
+    if fetches and first.commit and first.commit != release_commit:
+        # https://docs.github.com/en/pull-requests/collaborating-with-pull-requests/working-with-forks/about-permissions-and-visibility-of-forks
+        yield (
+            f"commit {first.commit}, which is not that of {first.tag}: a host of repositories may "
+            "serve commits of every fork under the address of the original"
+        )
+    elif fetches and not first.commit and not _is_of_known_place(first.origin):
+        yield f"a source from {first.origin}"
+    for name, value in first.options.get("settings", {}).items():
+        if not _SWITCH.fullmatch(value):
+            yield f"the variable {name}={value}"
+    if first.network:
+        yield "a network that is open while it is compiled"
+    for wheel in wheels:
+        yield f"{wheel} beside it, which the build would install and import"
+
+
+def _is_of_known_place(origin: str) -> bool:
+    """Tell whether a source came from PyPI or Debian, by the words of the record."""
+    return origin.startswith(("PyPI's ", "Debian's "))
 
 
 def _plain_values(options: Options) -> dict[str, Any]:
@@ -222,11 +299,7 @@ def indexable_packages(first: FirstBuild) -> list[str]:
     base = canonicalize_name(first.torch.partition("==")[0])
     names = []
     for name, version in first.requirements.items():
-        try:
-            Requirement(f"{name}=={version}")
-        except InvalidRequirement:
-            continue
-        if canonicalize_name(name) != base:
+        if version and canonicalize_name(name) != base:
             names.append(name)
     return names
 
