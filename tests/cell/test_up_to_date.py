@@ -428,3 +428,16 @@ def test_files_of_a_newer_torchmill_are_not_replaced_in_silence(built: Sample) -
         archive.unlink()
     assert [note.partition(" ")[0] for note in notes] == [manifest.name, archive.name]
     assert without_option == []
+
+
+@slow
+def test_an_environment_of_checks_does_not_outlive_an_interrupted_run(built: Sample) -> None:
+    """As after a run that was ended between its checks and the wheel's move into dist/."""
+    packed = cell(built) / "packed" / wheel(built).name
+    dist_files.withdraw_wheel(wheel(built), packed)
+    venv = cell(built) / "verify" / "venv"
+    venv.mkdir(parents=True)
+    done = built.nox("-s", SESSION)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "verifying" not in done.stdout + done.stderr
+    assert (wheel(built).is_file(), venv.parent.exists()) == (True, False)

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import select
 import signal
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import hangs
 from tests.support.commands import ROOT, InvokeHere, environment, run
 from tests.support.hosts import change_host
 from tests.support.index_server import Index, serving
@@ -319,6 +321,39 @@ def test_the_way_of_another_machine_is_shown_and_not_asked(invoke: InvokeHere) -
     ended, _, error = invoke(command)
     assert ended == 2
     assert "--dry-run" in error
+
+
+@pytest.mark.parametrize(
+    ("host", "variant", "says_why"),
+    [("debian-12", "cpu", True), ("rtx3090", "cu", False), ("macbook", "cpu", False)],
+)
+@pytest.mark.parametrize("words", ["build", "build torch"])
+def test_a_wheel_without_cuda_says_how_to_get_one_with_it(
+    invoke: InvokeHere, words: str, host: str, variant: str, says_why: bool
+) -> None:
+    file = ROOT / "tests" / "golden" / "hosts" / f"{host}.toml"
+    _, printed, error = invoke(f"{words} --host {file} --tag v2.4.1 --dry-run")
+    assert re.search(rf"nox -s wheel-[\d.]+-{variant}", printed), error
+    assert ("without CUDA: no NVIDIA GPU is described" in printed) == says_why
+
+
+def test_who_names_no_cuda_on_purpose_hears_nothing_of_it(invoke: InvokeHere) -> None:
+    host = ROOT / "tests" / "golden" / "hosts" / "debian-12.toml"
+    for words in ("build --cuda cpu", "build torch --cuda cpu", "build wheel-3.12-cpu"):
+        _, printed, _ = invoke(f"{words} --host {host} --tag v2.4.1 --dry-run")
+        assert "-cpu" in printed
+        assert "without CUDA: " not in printed
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nvidia-smi is a script of a shell")
+def test_a_gpu_that_may_be_here_is_told_of(tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    env = hangs.hang(programs, ("nvidia-smi",), 1)
+    words = ("build", "torch", "--tag=v2.4.1", "--dry-run")
+    done = run("invoke", *words, home=tmp_path, env=env)
+    text = " ".join(done.stdout.split())
+    assert "without CUDA: cannot tell which GPUs are here (nvidia-smi did not answer" in text
 
 
 @pytest.mark.parametrize(

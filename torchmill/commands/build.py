@@ -21,6 +21,7 @@ from torchmill.commands.build_question import (
     find_named_gpus,
     name_cells_of_packages,
     other_wheel_for,
+    why_without_cuda,
 )
 from torchmill.commands.build_request import BuildRequest
 from torchmill.commands.command import CommandOutput
@@ -41,6 +42,7 @@ from torchmill.config import arch_list, selection
 from torchmill.config.costs import CostRange, MeasuredRun
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import (
+    base_package,
     base_release,
     selecting_tag,
 )
@@ -73,6 +75,7 @@ from torchmill.plan.plan import Plan
 from torchmill.plan.published_wheel import PublishedWheel
 from torchmill.plan.step_origins import DownloadServers, Session, WalkContext
 from torchmill.plan.walk import Answers, Foresight, foresee
+from torchmill.wheel import dist_files
 
 
 def build_wheels(
@@ -99,8 +102,10 @@ def build_wheels(
         machine = load_host(Path(host))
     else:
         machine = survey_machine(facts, layout, () if request.gpus else cell_names)
-    # If nothing says what the wheels are for, they are for the GPUs of this machine.
-    variant_is_open = not (names or request.variants or options.arch_list)
+    # If nothing says what the wheels are for, they are for the GPUs of this machine. The name of
+    # torch says nothing about that; extensions alone are for what their torch is for.
+    names_no_variant = not names or base_package(facts) in packages.values()
+    variant_is_open = names_no_variant and not (cell_names or request.variants or options.arch_list)
     named_gpus = find_named_gpus(facts, request.gpus, machine, use_local=variant_is_open)
     arch = choose_machine_of(
         facts, named_gpus if request.gpus else (), machine, cell_names, packages.values()
@@ -131,6 +136,10 @@ def build_wheels(
     selected = asked.release
     chosen_cells = choose_cells(facts, question, machine, selected)
     cells = buildable_against(facts, question, chosen_cells, options)
+    if variant_is_open and not capabilities:
+        sentence = why_without_cuda(machine, cells, described=bool(host))
+        if sentence:
+            print_now(format_for_user(sentence))
     if capabilities:
         shortest = arch_list.format_arch_list(shortest_arch_list(facts, capabilities))
         options = replace(options, arch_list=shortest)
@@ -307,8 +316,8 @@ class Dialogue:
         requested = self.requested
         options = requested.options
         if cell not in requested.by_name:
-            # --set and --patch are for the packages that the user meant.
-            options = replace(options, settings={}, patches={})
+            # These three are for the packages that the user meant.
+            options = replace(options, settings={}, patches={}, debug_info=None)
         any_cuda = any(other.build.cuda for other in requested.cells)
         if any_cuda and not cell.build.cuda:
             # --arch-list is for the cells with CUDA. If there is none, the option stays, and the
@@ -525,6 +534,9 @@ class Dialogue:
             last_wheel = os.path.relpath(verified.wheel)
             wheels.setdefault(cell.build.python, []).append(last_wheel)
             yield str(verified.wheel)
+            if self._cell_options(cell).debug_info:
+                archive = dist_files.document_path(verified.wheel, dist_files.DEBUG_SUFFIX)
+                yield f"debug information: {archive}"
         # The wheels of one Python are installed together: an extension with its torch.
         for python, paths in wheels.items():
             yield f"install:  python{python} -m pip install {shlex.join(paths)}"

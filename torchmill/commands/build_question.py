@@ -240,14 +240,9 @@ def find_named_gpus(
 ) -> list[NamedGpu]:
     """Return the GPUs that texts of --gpu name: "RTX 3090", "8.6", "Ampere", or "local".
 
-    "local" stands for the GPUs of `host`, and is the default with `use_local`: then it is printed
-    if nobody can tell which these are. Raises ConfigError for a name that is no GPU's.
+    "local" stands for the GPUs of `host`, and is the default with `use_local`, if it has any.
+    Raises ConfigError for a name that is no GPU's.
     """
-    if use_local and not texts and host.unknown_gpus_reason:
-        print_now(
-            f"cannot tell which GPUs are here ({host.unknown_gpus_reason}): "
-            "name yours with --gpu, as in --gpu 8.6"
-        )
     names: list[str] = []
     for text in texts:
         names += split_names(text)
@@ -264,6 +259,22 @@ def find_named_gpus(
         else:
             gpus += _gpus_called(facts, name)
     return gpus
+
+
+def why_without_cuda(host: Host, cells: Iterable[Cell], *, described: bool) -> str:
+    """Return a sentence on cells without CUDA that were chosen because no GPU is known; "" for others.
+
+    `described` says that the host is another machine, described in a file.
+    """
+    if host.system == "macos" or any(cell.build.cuda for cell in cells):
+        return ""
+    reason = "no NVIDIA GPU is described" if described else "no NVIDIA GPU was found here"
+    if host.unknown_gpus_reason:
+        reason = f"cannot tell which GPUs are here ({host.unknown_gpus_reason})"
+    return (
+        f"without CUDA: {reason}; for a wheel with CUDA, name the GPU, as in `--gpu 8.6` or "
+        "`--gpu 'RTX 3090'`, or the toolkit, as in `--cuda 12.8`"
+    )
 
 
 def _gpus_called(facts: Facts, name: str) -> Sequence[NamedGpu]:
