@@ -24,18 +24,21 @@ from pathlib import Path
 from millguard.timeline import parse_record
 from millpress.elf import read_elf
 from millpress.errors import MillpressError
+from packaging.requirements import Requirement
 
 from tests.faults.tally import REFUSED, RIGHT, Tally
 from tests.support import documented_wheels
 from tests.support.source_upstream import layout
 from torchmill.cell.option_files import parse_options
 from torchmill.cell.patches import read_patches
-from torchmill.config import facts_reader, selection
+from torchmill.config import facts_reader, selection, wheel_variants
 from torchmill.config.arch_list import parse_arch_list
 from torchmill.config.release_lookup import base_package, find_release
 from torchmill.core import ninja, stat_cache, units, urls
 from torchmill.core.errors import TorchmillError, UnforeseenError
 from torchmill.core.log_reader import read_log
+from torchmill.core.plain_text import as_plain_text
+from torchmill.core.strict_json import parse_json_object
 from torchmill.deliver import agreement, signature
 from torchmill.deliver.publish.targets import choose_target
 from torchmill.fetch.package_index import parse_html_page
@@ -43,9 +46,12 @@ from torchmill.fetch.source.git_command import mirror_candidates
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.fetch.source.tree import read_build_backend
 from torchmill.host.description import load_host
+from torchmill.host.host import Host
 from torchmill.host.own_runs import read_own_runs
-from torchmill.plan import build_plan, causes, cell_lookup, matrix, render, script
-from torchmill.wheel import finished_wheel
+from torchmill.plan import build_plan, causes, cell_lookup, matrix, rebuild, render, script
+from torchmill.plan.diagnosis.collected_host import read_collected_host
+from torchmill.plan.options import format_options
+from torchmill.wheel import debug_archive, finished_wheel, variant_metadata
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = facts_reader.read_facts(ROOT / "build_configs")
@@ -81,7 +87,15 @@ def _file(
 
 
 def _host(path: Path) -> None:
-    host = load_host(path)
+    _plan_for(load_host(path))
+
+
+def _collected(path: Path) -> None:
+    _plan_for(read_collected_host(read_log(str(path)), path.name).host)
+
+
+def _plan_for(host: Host) -> None:
+    """Plan a build on a described machine."""
     release = find_release(SHIPPED, "torch", "1.13.1")
     cell = cell_lookup.find_cell(SHIPPED, "wheel-3.10-cpu", host.arch, release)
     render.plan_as_data(build_plan.compute_plan(SHIPPED, cell, host, parse_options((), "fuzz")))
@@ -115,6 +129,30 @@ def _copy_of_facts(root: Path) -> tuple[Path, stat_cache.StatCache]:
     folder = Path(tempfile.mkdtemp())
     shutil.copytree(root, folder / "facts")
     return folder / "facts", stat_cache.StatCache(folder / "facts.json")
+
+
+def _rebuilt(content: bytes) -> None:
+    """Read a manifest as `invoke rebuild` does, and what its options would be on a command line."""
+    try:
+        first = rebuild.read_manifest(parse_json_object(content))
+    except agreement.DOCUMENT_ERRORS:
+        return
+    options, _ = rebuild.recorded_options(first, "", {})
+    list(rebuild.untrusted_parts(first, fetches=True, release_commit="", wheels=()))
+    for line in rebuild.pinned_requirements(first, {}):
+        Requirement(line)
+    with contextlib.redirect_stderr(io.StringIO()):
+        parse_options(format_options(options), "fuzz")
+
+
+def _debug_index(place: Path, content: bytes) -> None:
+    """Read an archive with debug information whose index has this content."""
+    archive = place / "a.whl.debuginfo.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr(debug_archive.INDEX, content)
+    for problem in debug_archive.archive_problems(archive, "0" * 64, None):
+        as_plain_text(problem)
+    debug_archive.newer_clause(archive)
 
 
 def _member(name: str) -> Reader:
@@ -196,6 +234,33 @@ def _facts_files() -> Iterator[tuple[Path, str]]:
     yield from ((shipped, name) for name in others if not (sample / name).exists())
 
 
+_REBUILT = {
+    "wheel": "tiny-1.0-cp312-cp312-linux_x86_64.whl",
+    "sha256": "1" * 64,
+    "identifier": "vision-3.12-cpu",
+    "package": "tinyvision",
+    "tag": "v0.1.0",
+    "commit": "2" * 40,
+    "contents": "3" * 64,
+    "archive": None,
+    "source": "https://github.com/tiny/tinyvision.git",
+    "options": {"settings": {"USE_X": "0"}, "platform": "linux"},
+    "torch": "tinytorch==1.0.0+cpu",
+    "switches": {"USE_X": "0"},
+    "patches": ["given/mine.patch"],
+    "edits": {},
+    "network": "none",
+    "requirements": ["setuptools==80.0", "tinytorch==1.0.0+cpu"],
+    "builder": {"id": "https://ci", "torchmill": "v1"},
+    "tools": {"version": "3.12.1 (main)", "python3.12": "4" * 64},
+    "stages": {"compile": {"inputs": {"compiler": "7"}}},
+}
+_DEBUG_INDEX = {
+    "format": 1,
+    "wheel_sha256": "0" * 64,
+    "level": "full",
+    "libraries": {"a.so": "ab12"},
+}
 READERS: dict[str, tuple[Reader, Callable[[], bytes]]] = {
     "ELF file": (_file(read_elf), lambda: Path(sys.executable).resolve().read_bytes()[:200_000]),
     "wheel": (
@@ -211,6 +276,15 @@ READERS: dict[str, tuple[Reader, Callable[[], bytes]]] = {
     ),
     "statement": (_beside(".intoto.json"), lambda: b'{"_type": "https://in-toto.io/Statement/v1"}'),
     "envelope": (_beside(".intoto.jsonl"), lambda: _ENVELOPE),
+    "manifest of a rebuild": (
+        lambda _, content: _rebuilt(content),
+        lambda: json.dumps(_REBUILT).encode(),
+    ),
+    "index of debug information": (_debug_index, lambda: json.dumps(_DEBUG_INDEX).encode()),
+    "metadata of variants": (
+        lambda _, content: variant_metadata.parse_metadata(content, "t-1-variants.json"),
+        lambda: variant_metadata.compose_metadata([wheel_variants.NULL_VARIANT]),
+    ),
     "bundle of Sigstore": (_beside(".sigstore.json"), lambda: b'{"dsseEnvelope": %b}' % _ENVELOPE),
     "selected release": (_selected, lambda: b'{"tag": "v1.13.1"}'),
     "record of a source": (
@@ -220,6 +294,14 @@ READERS: dict[str, tuple[Reader, Callable[[], bytes]]] = {
     "description of a machine": (
         _file(_host, "host.toml"),
         (ROOT / "tests/golden/hosts/rtx3090.toml").read_bytes,
+    ),
+    "collect_env": (
+        _file(_collected),
+        lambda: (
+            b"PyTorch version: 2.4.1\nCUDA used to build PyTorch: 12.1\nOS: Ubuntu 22.04 LTS (x86_64)\n"
+            b"GCC version: (Ubuntu 11.4.0) 11.4.0\nPython platform: Linux-5.15-x86_64-with-glibc2.35\n"
+            b"GPU 0: NVIDIA GeForce RTX 3090\nNvidia driver version: 535.54\nCPU(s): 8\n"
+        ),
     ),
     "pyproject.toml": (
         _file(lambda path: read_build_backend(path.parent), "pyproject.toml"),
@@ -288,6 +370,8 @@ PIECES = (
     b"1e999", b"NaN", b"99999999999999999999999", b"\xc3\x28", "٣".encode(), b"=", b"true", b"null", b"[]", b"{}",
     b"''", b"7", b"3.x", b"zz", b"[" * _DEEP, b'{"a":' * _DEEP, b"x" * 100_000, b"\r", b"\x1b[31m", b"#", b"\\",
     b"\\u0000", b"http://[bad/", b" ",
+    b"9" * 5000,  # more digits than Python reads as a number
+    b"9" * 30, "\u202e".encode(), b"\n::error::x\n", b"\n--index-url https://example.org\n", b"$(touch x)",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import requests
+from packaging.version import Version
 
 from tests.support.index_server import Index, serving
 from tests.support.refusals import refused
@@ -136,6 +137,17 @@ def test_a_link_that_is_no_address_is_left_out() -> None:
     page = '<a href="http://[bad/a-1.tar.gz">a</a> <a href="a-2.tar.gz">a</a>'
     (file,) = package_index.parse_html_page(page, "https://index.example/a/")
     assert file.url == "https://index.example/a/a-2.tar.gz"
+
+
+def test_files_with_names_and_bounds_beyond_all_measure_are_left_out() -> None:
+    digits = "9" * 5000  # of which Python makes no number
+    page = (
+        f'<a href="a-{digits}.tar.gz">a</a> <a href="a-{digits}-py3-none-any.whl">a</a> '
+        f'<a href="a-1.tar.gz" data-requires-python="&gt;={digits}">a</a> <a href="a-2.tar.gz">a</a>'
+    )
+    files = package_index.parse_html_page(page, "https://index.example/a/")
+    assert [file.name for file in files] == ["a-2.tar.gz"]
+    assert package_index.offered_versions(files, "a") == {Version("2")}
 
 
 def test_a_page_of_very_many_tags_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Machines described in a file are read strictly, and written so that they can be read."""
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
@@ -273,6 +274,29 @@ def test_a_wrong_distribution_is_refused_and_the_valid_keys_are_listed(tmp_path:
         "host.toml: unknown key 'extras': expected one of system, compilers,",
     ):
         assert expected in problems
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("cores = 1000001", "'cores' is 1000001, expected a whole number from 1 to 1000000"),
+        (f"cores = 0x{'f' * 6000}", "'cores' is a number of some 6002 digits"),
+        (f'cores = 1\ncompiler = "gcc {"9" * 5000}"', "expected one of gcc, clang"),
+        (f'cores = 1\nglibc = "{"9" * 5000}"', "'glibc' is '9999"),
+    ],
+)
+def test_numbers_that_no_machine_has_are_refused(tmp_path: Path, line: str, problem: str) -> None:
+    text = f'arch = "x86_64"\nsystem = "linux"\nmemory = "1 GiB"\n{line}\n'
+    with refused("invalid-host-file") as caught:
+        load_host(write_description(tmp_path, text))
+    assert problem in str(caught.value)
+
+
+def test_a_pipe_is_no_description(tmp_path: Path) -> None:
+    pipe = tmp_path / "host.toml"
+    os.mkfifo(pipe)
+    with refused("host-file-missing"):
+        load_host(pipe)
 
 
 def test_a_machine_without_memory_or_capability_is_refused(tmp_path: Path) -> None:

@@ -67,6 +67,14 @@ def test_a_collect_env_of_detectron_describes_a_machine() -> None:
     assert len(collected.notes) == 2
 
 
+@pytest.mark.parametrize("cores", ["0", "9" * 30, "9" * 5000, "²", "many"])
+def test_a_number_of_cores_that_no_machine_has_is_not_taken(cores: str) -> None:
+    text = TORCH.replace("CPU(s):                          32", f"CPU(s): {cores}")
+    collected = read_collected_host(text.splitlines(), "env.txt")
+    assert collected.host.resources.cores == 8
+    assert "env.txt does not say how many cores the machine has: 8 are assumed" in collected.notes
+
+
 @pytest.mark.parametrize("text", ["", "error: no\n", "PyTorch version: 1.0.0\n", "\x00\x01"])
 def test_another_text_is_refused(text: str) -> None:
     with refused("no-collect-env"):

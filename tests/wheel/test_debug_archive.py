@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from millpress.debug_info import SeparatedLibrary, StrippedFiles
 from press_support import written_wheels
 
 from torchmill.core.digests import hash_file
+from torchmill.core.strict_json import LARGEST_JSON_BYTES
 from torchmill.wheel import debug_archive, dist_files, finished_wheel
 from torchmill.wheel.finished_wheel import FinishedWheel
 
@@ -130,3 +132,20 @@ def test_what_is_no_such_archive_is_named(
             for name, content in members.items():
                 archive.writestr(name, content)
     assert expected in problem(file, wheel)
+
+
+def test_few_bytes_that_stand_for_a_long_index_are_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("index.json", b" " * (LARGEST_JSON_BYTES + 1))
+    (problem,) = debug_archive.archive_problems(file, "0" * 64, None)
+    assert "has an index of more than" in problem
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such pipes")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "a.zip"
+    os.mkfifo(pipe)
+    assert list(debug_archive.archive_problems(pipe, "0" * 64, None)) == ["a.zip is not a file"]
+    assert debug_archive.newer_clause(pipe) == ""
+    assert not debug_archive.may_belong_to(pipe, "0" * 64)

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from torchmill.commands.command import CommandOutput
 from torchmill.config import wheel_variants
@@ -122,7 +122,7 @@ def _version_of(name: str) -> Version | None:
     """Return the version in the name of the metadata of variants: "torch-2.15.0-variants.json"."""
     try:
         return Version(name.removesuffix(SUFFIX).partition("-")[2])
-    except InvalidVersion:
+    except ValueError:  # also for a number of more digits than Python reads
         return None
 
 

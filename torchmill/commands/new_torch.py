@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from torchmill.commands.build_request import BuildRequest
 from torchmill.commands.command import CommandOutput
@@ -319,7 +319,7 @@ class FamilyRun:
         for path in sorted(self.layout.dist.glob("*.whl")):
             manifest = read_manifest(path)
             _, _, version = str(manifest.get("torch") or "").partition("==")
-            with contextlib.suppress(InvalidVersion):
+            with contextlib.suppress(ValueError):
                 if Version(version).public == self.torch.version:
                     wheels[str(manifest.get("identifier"))] = str(path)
         return wheels

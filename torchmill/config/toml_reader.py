@@ -32,6 +32,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 VERSION_NAMES = ("version", "torch", "requires", "jobs")
 INSTALL_NAMES = ("file", "version", "release", "torch", "variant")
 ADDRESS_START = "https://"
+_LONGEST_SPECIFIER = 1000  # characters
 LARGEST_NUMBER = 10**15  # of anything; bytes of a petabyte, seconds of 30 million years
 CAPABILITY = re.compile(r"\d{1,3}\.\d", re.ASCII)
 TARGET = re.compile(rf"{CAPABILITY.pattern}[af]?", re.ASCII)
@@ -201,13 +202,14 @@ class TomlTable:
         text = self.text(key, "")
         if not text:
             return None
-        try:
-            return SpecifierSet(text)
-        except InvalidSpecifier:
-            self.note_problem(
-                f"'{key}' is '{text}', which is not a version specifier such as '>=1.8,<2'"
-            )
-            return None
+        # In a longer one, a number of more than 4300 digits would raise ValueError when it is compared.
+        if len(text) <= _LONGEST_SPECIFIER:
+            with suppress(InvalidSpecifier):
+                return SpecifierSet(text)
+        self.note_problem(
+            f"'{key}' is '{text}', which is not a version specifier such as '>=1.8,<2'"
+        )
+        return None
 
     def bounds(self, key: str) -> SpecifierSet:
         """Take a PEP 440 specifier; one that is absent or wrong allows everything."""

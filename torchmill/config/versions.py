@@ -4,7 +4,7 @@ import re
 from functools import cache
 
 from packaging.specifiers import Specifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 # Answers of `is_within`, because `nox -l` asks the same for every cell. The key has the identity of
 # the specifier, which is found more quickly than its hash. The specifier is stored with the answer:
@@ -56,7 +56,7 @@ def is_version(text: str) -> bool:
     """Tell whether a text is a version (PEP 440)."""
     try:
         Version(text)
-    except InvalidVersion:
+    except ValueError:  # InvalidVersion, or a number of more digits than Python reads (4300)
         return False
     return True
 

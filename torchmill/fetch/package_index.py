@@ -45,6 +45,10 @@ _LOGIN_HINT = (
 )
 
 
+_LONGEST_NAME = 255  # bytes, on the disks of all systems
+_LONGEST_BOUNDS = 1000  # characters of Requires-Python
+
+
 @dataclass(frozen=True, slots=True)
 class IndexFile:
     """One file of a project, as an index lists it."""
@@ -176,12 +180,15 @@ def _read_entries(entries: Iterable[Mapping[str, Any]], base: str) -> Iterator[I
         sha256 = entry.get("hashes", {}).get("sha256")
         if not sha256:
             sha256 = dict(parse_qsl(fragment)).get("sha256", "")
-        if not isinstance(entry["filename"], str):
-            raise TypeError("a file of an index has a name")
+        requires_python = entry.get("requires-python") or None
+        if not isinstance(entry["filename"], str) or not isinstance(requires_python, str | None):
+            raise TypeError("a file of an index has a name, and its bounds of Pythons are a text")
+        if len(entry["filename"]) > _LONGEST_NAME or len(requires_python or "") > _LONGEST_BOUNDS:
+            continue  # no disk takes such a name, and no Python has such a version
         yield IndexFile(
             name=entry["filename"],
             url=url,
-            requires_python=entry.get("requires-python") or None,
+            requires_python=requires_python,
             uploaded=entry.get("upload-time"),
             yanked=bool(entry.get("yanked")),
             # careless indexes write digests in capitals, and 0 or null for an unknown size

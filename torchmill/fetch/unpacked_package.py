@@ -35,6 +35,7 @@ from torchmill.fetch.package_index import IndexFile
 from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
 from torchmill.fetch.source.tree import remove_repositories, require_python_project
 
+_LONGEST_NAME = 1000  # characters, with bounds of versions
 _NAME = re.compile(r"([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)\s*(.*)", re.DOTALL)
 # As pip and git write the addresses of repositories: https://git-scm.com/docs/git-clone#_git_urls
 _REPOSITORY = re.compile(r"(git\+|git://|ssh://|[\w.-]+@[\w.-]+:|https?://\S+\.git/?$)")
@@ -206,7 +207,7 @@ def _parse_name(text: str) -> tuple[str, SpecifierSet]:
     """Return the project and the versions that a text names, such as "gsplat==1.5.3"."""
     match = _NAME.fullmatch(text.strip())
     try:
-        if match is not None:
+        if match is not None and len(text) <= _LONGEST_NAME:
             return canonicalize_name(match[1]), SpecifierSet(match[2])
     except InvalidSpecifier:
         pass

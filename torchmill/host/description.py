@@ -33,6 +33,8 @@ from torchmill.host.host import (
 )
 from torchmill.host.native import ARCHES, SYSTEMS
 
+_MOST_CORES = 10**6  # more than any machine has
+_LONGEST_NUMBER = 30  # digits that a message shows
 FAMILIES = ("gcc", "clang", "apple-clang", "msvc")
 # Keys of the tables "versions" and "libraries" whose values are not versions: the name of a Linux
 # release, and the path of a library.
@@ -45,7 +47,7 @@ _HEADER = (
 def load_host(path: Path) -> Host:
     """Read a host from a TOML file. Raises ConfigError with all mistakes, a line each."""
     if not path.is_file():
-        state = "is a folder" if path.is_dir() else "does not exist"
+        state = "is a folder" if path.is_dir() else "is not there, or no file"
         raise ConfigError(
             f"{path} {state}: write one with `invoke doctor --save FILE`, or leave --host out",
             code="host-file-missing",
@@ -318,16 +320,19 @@ def _read_compiler(table: TomlTable, key: str) -> Compiler | None:
 
 
 def _read_cores(table: TomlTable) -> int:
-    """Read the number of processors; anything but a whole number from 1 is reported.
+    """Read the number of processors; anything but a whole number from 1 to a million is reported.
 
-    The result is 1 for a missing value, and a wrong number as it is.
+    The result is 1 then.
     """
-    expected = "a whole number from 1"
+    expected = f"a whole number from 1 to {_MOST_CORES}"
     cores = table.take("cores", int, expected)
     if cores is None:  # missing, or no number: `take` has reported that
         return 1
-    if cores < 1:
-        table.note_problem(f"'cores' is {cores}, expected {expected}")
+    if not 1 <= cores <= _MOST_CORES:
+        digits = len(hex(cores))  # str() refuses a number of more than 4300 digits
+        shown = cores if digits < _LONGEST_NUMBER else f"a number of some {digits} digits"
+        table.note_problem(f"'cores' is {shown}, expected {expected}")
+        return 1
     return cores
 
 

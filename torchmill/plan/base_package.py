@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
 
 from torchmill.config.build import CPU, Build
 from torchmill.config.facts import Facts
@@ -159,7 +159,7 @@ def _describe_base(facts: Facts, base: str, build: Build, options: Options) -> N
     """
     try:
         torch = named_torch(base, options)
-    except (InvalidWheelFilename, InvalidVersion):
+    except ValueError:  # of packaging, also for a number of more digits than Python reads
         raise _unfit_base_error(base, build, options) from None
     arches: tuple[str, ...] = (build.arch,)
     if options.torch_folder and crossing.can_be_crossed(facts, build):

@@ -8,8 +8,8 @@ only if it is among the names.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from packaging.utils import InvalidWheelFilename, canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from torchmill.config.build import CPU
 from torchmill.config.facts import Facts
@@ -95,7 +95,7 @@ def torch_of_path(facts: Facts, options: Options) -> GivenTorch:
     try:
         torch = named_torch(base, options)
         release = find_release(facts, base, Version(torch.version).base_version)
-    except (InvalidVersion, InvalidWheelFilename):
+    except ValueError:  # of packaging, also for a number of more digits than Python reads
         raise _unreadable_torch_error(options) from None
     for python in all_pythons(facts):
         if any(tag.startswith(f"{python_tag(python)}-") for tag in torch.tags):

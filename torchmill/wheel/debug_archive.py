@@ -21,7 +21,7 @@ from millpress.zip_archive import ARCHIVE_ERRORS
 from torchmill.core import formats
 from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.digests import hash_file
-from torchmill.core.strict_json import parse_json_object
+from torchmill.core.strict_json import LARGEST_JSON_BYTES, parse_json_object
 
 INDEX = "index.json"
 _OLDEST_TIME = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can have
@@ -113,8 +113,13 @@ def _read_members(archive: Path) -> tuple[Mapping[str, Any], set[str]]:
 
     Raises ValueError, with a clause, if there is no index; OSError.
     """
+    if archive.exists() and not archive.is_file():  # reading a pipe would wait for ever
+        raise ValueError("is not a file")
     try:
         with zipfile.ZipFile(archive) as file:
+            # Few bytes of an archive can stand for gigabytes of its index.
+            if file.getinfo(INDEX).file_size > LARGEST_JSON_BYTES:
+                raise ValueError(f"has an index of more than {LARGEST_JSON_BYTES} bytes")
             return parse_json_object(file.read(INDEX)), set(file.namelist())
     except (KeyError, *ARCHIVE_ERRORS) as error:
         if isinstance(error, OSError) and error.errno is not None:

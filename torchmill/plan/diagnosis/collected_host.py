@@ -33,7 +33,7 @@ _MARKS = re.compile(
     r"CUDA (?:compiler|available):? |GPU 0)"
 )
 _FEWEST_MARKS = 2
-_CORES = re.compile(r"^\s*CPU\(s\): +(?P<value>\d+)")
+_CORES = re.compile(r"^\s*CPU\(s\): +(?P<value>\d{1,6})\s*$", re.ASCII)
 _FLAGS = re.compile(r"^\s*Flags: +(?P<value>.+)")
 _GPU = re.compile(r"^\s*GPU (?P<numbers>[\d, ]+):? +(?P<name>[^(\n]+?)(?: \(.*)?$")
 _ASSUMED_CORES = 8
@@ -64,7 +64,7 @@ def read_collected_host(lines: Iterable[str], name: str) -> CollectedHost:
     values = _read_values(texts)
     system = values.get("system", "linux")
     arch = _ARCHES.get(system) or values.get("arch", "x86_64")
-    cores = _first(_CORES, texts)
+    cores = _read_cores(texts)
     notes = [f"{name} does not say how much memory the machine has: 16 GiB are assumed"]
     if cores is None:
         notes.append(f"{name} does not say how many cores the machine has: 8 are assumed")
@@ -75,7 +75,7 @@ def read_collected_host(lines: Iterable[str], name: str) -> CollectedHost:
     host = Host(
         arch=arch,
         system=system,
-        resources=HostResources(int(cores or _ASSUMED_CORES), _ASSUMED_MEMORY),
+        resources=HostResources(cores or _ASSUMED_CORES, _ASSUMED_MEMORY),
         platform=HostPlatform(
             glibc=values.get("glibc") if system == "linux" else None,
             distribution=distribution,
@@ -88,6 +88,12 @@ def read_collected_host(lines: Iterable[str], name: str) -> CollectedHost:
         gpus=HostGpus(devices=_read_gpus(texts, values), driver=values.get("driver")),
     )
     return CollectedHost(host, tuple(notes))
+
+
+def _read_cores(texts: Sequence[str]) -> int | None:
+    """Return the number of processors; None if the texts have none that a machine can have."""
+    text = _first(_CORES, texts)
+    return int(text) if text and int(text) else None
 
 
 def _read_values(texts: Sequence[str]) -> dict[str, str]:

@@ -15,9 +15,9 @@ from email.parser import HeaderParser
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from torchmill.plan.package_draft.setup_script import SETUP, SetupScript
 from torchmill.plan.package_draft.source_texts import Place, SourceTexts, search
@@ -25,6 +25,7 @@ from torchmill.plan.package_draft.source_texts import Place, SourceTexts, search
 PKG_INFO = "PKG-INFO"
 PYPROJECT = "pyproject.toml"
 SETUP_CFG = "setup.cfg"
+_LONGEST_REQUIREMENT = 1000  # characters
 _SETUPTOOLS = "setuptools.build_meta"
 _LEGACY = "setuptools.build_meta:__legacy__"
 
@@ -99,7 +100,7 @@ def _is_valid(key: str, text: str) -> bool:
             Version(text)
         elif key == "requires_python":
             SpecifierSet(text)
-    except (InvalidVersion, InvalidSpecifier):
+    except ValueError:  # also for a number of more digits than Python reads
         return False
     # An sdist without metadata that setuptools made calls itself so.
     return (key, text) not in {("name", "UNKNOWN"), ("version", "0.0.0")}
@@ -235,13 +236,15 @@ def lower_bound(bounds: SpecifierSet) -> Version | None:
                 version = Version(specifier.version.removesuffix(".*"))
                 # Without a local label, "+cu128", which only == may have.
                 versions.append(Version(version.public))
-            except InvalidVersion:
+            except ValueError:  # also for a number of more digits than Python reads
                 continue
     return max(versions, default=None)
 
 
 def parse_requirement(text: str) -> Requirement | None:
-    """Return a requirement; None if the text is none."""
+    """Return a requirement; None if the text is none, or longer than any."""
+    if len(text) > _LONGEST_REQUIREMENT:
+        return None
     try:
         return Requirement(text)
     except InvalidRequirement:
