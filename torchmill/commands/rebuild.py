@@ -89,17 +89,20 @@ def rebuild_wheel(
         if not into:
             busy = f"another run rebuilds a wheel in {folder}: wait for it"
             stack.enter_context(hold_folder(folder, 0, message=busy, code="rebuild-running"))
-        with report_unwritable(folder):
-            home = _fresh_home(layout, folder, is_named=bool(into))
         options = _require_options(first, torch, patch)
         cell = _find_cell(facts, first)
-        has_source = _copy_source(first, layout, home, from_)
+        # A user who names a place of the source wants it from there.
+        source = None if from_ else _find_source(first, layout)
         wheels = _wheels_beside(facts, cell, path, options)
         if not trust and not _is_own(layout, path):
-            fetches = not (has_source or from_ or mirror)
+            fetches = source is None and not (from_ or mirror)
             _require_trusted(first, cell, wheels, fetches=fetches)
-        if not has_source:
+        with report_unwritable(folder):
+            home = _fresh_home(layout, folder, is_named=bool(into))
+        if source is None:
             _fetch_source(facts, cell, first, home, SourceWishes(from_, mirror))
+        else:
+            _copy_source(source, layout, home)
         _provide_wheels(wheels, home)
         words = format_options(options)
         _enter_home(facts, cell, home)
@@ -237,19 +240,17 @@ def _find_cell(facts: Facts, first: FirstBuild) -> Cell:
     return cell
 
 
-def _copy_source(first: FirstBuild, layout: Layout, home: Layout, origin: str) -> bool:
-    """Copy the source of the first build into the home, and tell whether that was possible.
+def _find_source(first: FirstBuild, layout: Layout) -> Source | None:
+    """Return the source of the first build; None if this checkout has fetched another one or none."""
+    source = source_dir.load_source(layout, first.package, first.tag)
+    return source if source is not None and _is_source_of(first, source) else None
 
-    It is not if this checkout has fetched another source or none, nor if the user names a place to
-    fetch it from (`origin`; "" for none).
-    """
-    present = source_dir.load_source(layout, first.package, first.tag)
-    if present is None or origin or not _is_source_of(first, present):
-        return False
-    folder = home.source(first.package) / first.tag
-    with fetcher.hold_source(layout, present):
-        shutil.copytree(present.path.parent, folder, symlinks=True, copy_function=copy_or_link)
-    return True
+
+def _copy_source(source: Source, layout: Layout, home: Layout) -> None:
+    """Copy a source of this checkout into the home."""
+    folder = home.source(source.package) / source.tag
+    with fetcher.hold_source(layout, source):
+        shutil.copytree(source.path.parent, folder, symlinks=True, copy_function=copy_or_link)
 
 
 def _fetch_source(
