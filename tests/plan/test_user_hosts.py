@@ -1,5 +1,6 @@
 """Machines of users, and what the suite says of official wheels for them, held against what is so."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import tomlkit
 from tests.support.gpu_builds import build_context
 from tests.support.processors import PROCESSORS
 from torchmill.commands.build_question import other_wheel_for
+from torchmill.commands.matrix import explain_cell_name
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import known_capabilities
+from torchmill.core.paths import Layout
 from torchmill.host.description import load_host
 from torchmill.host.host import Host
 from torchmill.plan import cell_choice
@@ -88,3 +91,17 @@ def test_what_invoke_build_chooses_runs_on_the_machine_that_asked(
     other = other_wheel_for(shipped, gpus, host, [cell], None)
     assert HOSTS[name].get("other", "") in other
     assert bool(other) is ("other" in HOSTS[name])
+
+
+def test_an_official_wheel_without_cuda_has_no_vulnerability_of_cuda(
+    shipped: Facts, tmp_path: Path
+) -> None:
+    host_of("rtx5090-580", tmp_path)
+    unclear: dict[str, int] = {}
+    for build in ("wheel-3.12-cpu", "wheel-3.12-cu128"):
+        layout = Layout(tmp_path, tmp_path)
+        answer = explain_cell_name(shipped, layout, build, "v2.8.0", str(tmp_path / "host.toml"))
+        match = re.search(r"official wheel has .* (\d+) more unclear", answer.text)
+        assert match is not None
+        unclear[build] = int(match[1])
+    assert unclear["wheel-3.12-cpu"] < unclear["wheel-3.12-cu128"]

@@ -151,7 +151,9 @@ def explain_cell_name(
         lines.insert(0, str(official))
     else:
         lines.append(str(official or no_official))
-    known = exposure.assess(facts, cell.build.package, cell.release.version, (), {})
+    # Of the switches of upstream's builds, the wheel's toolkit tells this one alone.
+    without_cuda = {} if official and official.toolkit else {"USE_CUDA": "0"}
+    known = exposure.assess(facts, cell.build.package, cell.release.version, (), without_cuda)
     summary = exposure.summarize(known, facts.vulnerabilities.read)
     if official and summary:
         lines.append(f"the official wheel has {summary}")
