@@ -11,6 +11,8 @@ from torchmill.config.facts import Facts
 from torchmill.host.host import Host
 from torchmill.plan.boards import board_driver_support
 from torchmill.plan.causes import diagnose
+from torchmill.plan.diagnosis.host_facts import host_facts
+from torchmill.plan.diagnosis.situation import Fact
 from torchmill.plan.doctor.gpu_driver import driver_mismatch, forward_compatibility
 from torchmill.plan.drivers import (
     driver_range,
@@ -56,7 +58,9 @@ def explain_no_gpu(facts: Facts, host: Host, cuda: str | None, message: str) -> 
     fault = next(_driver_faults(facts, host, cuda), None)
     if fault is not None:
         return f"{headline}: {fault.reason}: {fault.cure}"
-    match = diagnose(facts.causes, [message], rules=facts).match
+    # A session tries the wheels, so its own options are named in a cure.
+    known_facts = [Fact("suite", "torchmill", "session"), *host_facts(host, "host")]
+    match = diagnose(facts.causes, [message], rules=facts, machine_facts=known_facts).match
     # A cause with the precedence "report" only says that something failed.
     if match is not None and match.cause.precedence != "report":
         return f"{headline}: {match.cause.cause}: {match.cause.cure}"
