@@ -87,6 +87,25 @@ def test_a_wheel_becomes_one_for_its_gpus(shipped: Facts, tmp_path: Path, binary
     )
 
 
+def test_a_program_is_still_one(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+    program = "torch/bin/tool"
+    plain = torch_wheel(tmp_path / "plain", binary, files={program: binary, LIBRARY: binary})
+    wheel = tmp_path / plain.name
+    with zipfile.ZipFile(plain) as old, zipfile.ZipFile(wheel, "w") as new:
+        for info in old.infolist():
+            mode = 0o100755 if info.filename == program else 0o100644
+            info.external_attr = mode << 16
+            new.writestr(info, old.read(info.orig_filename))
+    run(shipped, tmp_path, wheel)
+    (slim_wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(slim_wheel) as archive:
+        assert archive.getinfo(program).file_size < len(binary)
+        modes = {
+            name: archive.getinfo(name).external_attr >> 16 & 0o777 for name in (program, LIBRARY)
+        }
+    assert modes == {program: 0o755, LIBRARY: 0o644}
+
+
 def test_it_is_proved_against_its_original(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
     wheel = torch_wheel(tmp_path / "in", binary)
     run(shipped, tmp_path, wheel)

@@ -6,7 +6,6 @@ slimmed in place: its libraries and the rows about them in its RECORD are replac
 """
 
 import csv
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -342,7 +341,6 @@ def slim_package(package: InstalledPackage, libraries: Sequence[SlimLibrary]) ->
         for library in libraries:
             smaller = stack.enter_context(fresh_path(library.path))
             written_wheel.write_proved(library, smaller)
-            shutil.copymode(library.path, smaller)
             digest = record_file.record_digest(bytes.fromhex(hash_file(smaller)))
             rows[library.name] = [library.name, digest, str(smaller.stat().st_size)]
             replacements.append((library.path, smaller))

@@ -222,11 +222,12 @@ def _write_inner_sbom(
 
 
 def write_proved(library: SlimLibrary, destination: Path) -> None:
-    """Write a slim library, and compare it with its original.
+    """Write a slim library with the mode of its original, and compare it with that.
 
     Raises BuildError if they differ in more than removed code for GPUs.
     """
     slim.write_library(library.path, destination, library.plan)
+    shutil.copymode(library.path, destination)  # a program is still one
     problem = next(slimming.library_differences(library.path, destination), None)
     if problem is not None:
         raise BuildError(
@@ -237,7 +238,8 @@ def write_proved(library: SlimLibrary, destination: Path) -> None:
 def _stamp_metadata(wheel: FinishedWheel, folder: Path, new: NewWheel) -> StagedWheel:
     """Write version, requirement and variant into the extracted metadata in `folder`.
 
-    Returns the extracted wheel under its new version: its .dist-info is renamed.
+    WHEEL gets the platform tag of the original's file name. Returns the extracted wheel under its
+    new version: its .dist-info is renamed.
     """
     (dist_info,) = folder.glob("*.dist-info")
     unstamped = StagedWheel(
@@ -259,13 +261,16 @@ def _stamp_metadata(wheel: FinishedWheel, folder: Path, new: NewWheel) -> Staged
 
 
 def _new_name(name: str, stamped: StagedWheel) -> str:
-    """Return the name of a file of the original in the new wheel, whose .data has another name."""
+    """Return the name of a file of the original in the new wheel, whose .data has another name.
+
+    The file is not one of .dist-info: those names stay as they are.
+    """
     data_folder = f"{stamped.dist_info.name.removesuffix('dist-info')}data/"
     return DATA_FOLDER.sub(data_folder, name)
 
 
 def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) -> str:
-    """Write the archive of a slim wheel, and return the codec that compressed it.
+    """Write the archive of the new wheel, and return the codec that compressed it.
 
     Members that did not change are copied from the original without compressing them again, with
     their rows in RECORD. Slim libraries and the metadata are compressed.
