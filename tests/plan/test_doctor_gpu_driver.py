@@ -284,6 +284,8 @@ def test_a_list_without_a_readable_entry_says_nothing_of_a_gpu(shipped: Facts) -
             "`invoke build --gpu 9.0`",
         ),
         ("wheel-3.12-cu130 v2.10.0", "7.0", "", "nox -s wheel-3.12-cu129"),
+        # The official build with CUDA 12.6 has code for 6.0, which runs on 6.1; that with 12.9 has none.
+        ("wheel-3.12-cu130 v2.9.0", "6.1", "", "nox -s wheel-3.12-cu126"),
     ],
 )
 def test_builds_with_code_for_a_gpu_go_before_ptx(

@@ -90,15 +90,17 @@ def other_toolkits(context: CheckContext) -> list[Cell]:
 def tried_toolkit(context: CheckContext, gpu: str = "") -> str:
     """Return the command of a build that serves this machine and that somebody has made before.
 
-    Best is a toolkit whose official build has code for all GPUs of this machine, then the newest.
+    Best is a toolkit whose official build has code that runs on all GPUs of this machine, PTX aside,
+    then the newest.
     `gpu` is a capability that the toolkit has to serve; "" requires none. "" if no toolkit that
     serves this machine was tried.
     """
     facts = context.facts
-    gpus = {capability.name for capability in known_capabilities(facts, context.host.gpus.devices)}
+    gpus = known_capabilities(facts, context.host.gpus.devices)
 
     def is_official(cell: Cell) -> bool:
-        return gpus <= {target.capability for target in _official_targets(facts, cell)}
+        targets = _official_targets(facts, cell)
+        return all(serving_kind(facts, targets, capability) == "code" for capability in gpus)
 
     tried = [cell for cell in _serving_cells(context, gpu) if find_trial(facts, cell).witness]
     if not tried:
