@@ -327,10 +327,29 @@ MISSING_HEADER = (
             "error: command '/usr/bin/nvcc' failed with exit code 1",
             "sudo apt-get install nvidia-cuda-dev",
         ),
+        ("CUDA_HOME=/usr/ nvcc", "sudo apt-get install nvidia-cuda-dev"),
     ],
 )
 def test_headers_of_a_toolkit_are_installed_by_its_maker(context: str, command: str) -> None:
     assert first_command(*context.split("\n"), MISSING_HEADER).startswith(command)
+
+
+@pytest.mark.parametrize(
+    ("context", "root"),
+    [
+        ("error: command '/opt/cuda/bin/nvcc' failed with exit code 1", "/opt/cuda"),
+        (r"error: command 'C:\cuda\bin\nvcc.exe' failed with exit code 1", r"C:\cuda"),
+        ("error: command 'nvcc' failed with exit code 1", None),
+        ("CUDA_HOME=/opt/cuda-a:/opt/cuda-b", None),
+    ],
+)
+def test_the_folder_of_a_toolkit_is_known_from_whole_paths_only(
+    context: str, root: str | None
+) -> None:
+    situation = diagnose(context, MISSING_HEADER).situation
+    assert situation.value("cuda_root") == root
+    if root is None:
+        assert situation.value("toolkit_parts") is None
 
 
 @pytest.mark.parametrize(

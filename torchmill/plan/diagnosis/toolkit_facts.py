@@ -10,8 +10,9 @@ from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import is_within
 from torchmill.plan.diagnosis.situation import Fact, Situation
 
+_NVCC = re.compile(r"(?P<root>.+)[/\\]bin[/\\]nvcc")
 _CONDA_FOLDER = re.compile(r"conda|mamba|miniforge|/envs/")
-_DISTRIBUTION_FOLDERS = ("/usr/bin/", "/usr/lib/")
+_DISTRIBUTION_FOLDER = re.compile(r"/usr/+$|/usr/(?:bin|lib)/")
 # Toolsets of Visual Studio 2017, 2019, 2022 and 2026 that its installer has as single components.
 _TOOLSETS_OF = {
     "2017": range(10, 17),
@@ -31,36 +32,44 @@ _DNF_LIKE = frozenset({"dnf", "yum", "zypper"})
 def toolkit_place_facts(situation: Situation) -> Iterator[Fact]:
     """Yield the folder of the toolkit that the log shows, and who made its package.
 
-    The folder is that of nvcc, else CUDA_HOME, else the usual one of the release that nvcc printed.
+    The folder is the fact "cuda_root": that of nvcc, else CUDA_HOME, else the usual one of the
+    release that nvcc printed. The maker is "toolkit_maker". What the log does not tell is left out.
     """
     nvcc = situation.value("nvcc_path")
     home = situation.value("cuda_home")
     cuda = situation.facts.get("cuda")
-    if nvcc:
-        yield situation.computed("cuda_root", nvcc.removesuffix("/bin/nvcc"), "nvcc_path")
+    nvcc_in_root = _NVCC.fullmatch(nvcc or "")
+    if nvcc_in_root:
+        yield situation.computed("cuda_root", nvcc_in_root["root"], "nvcc_path")
     elif home and ":" not in home.removeprefix("C:"):
         yield situation.computed("cuda_root", home, "cuda_home")
     elif cuda is not None and not cuda.is_stated:
         yield situation.computed("cuda_root", f"/usr/local/cuda-{cuda.value}", "cuda")
-    path = nvcc or home
-    if path:
-        basis = "nvcc_path" if nvcc else "cuda_home"
-        yield situation.computed("toolkit_maker", _maker(path), basis)
+    if nvcc_in_root:
+        yield situation.computed("toolkit_maker", _maker(nvcc_in_root["root"]), "nvcc_path")
+    elif home:
+        yield situation.computed("toolkit_maker", _maker(home), "cuda_home")
 
 
-def _maker(path: str) -> str:
-    """Return who made the package of a toolkit, by the path of its nvcc or its folder."""
-    if _CONDA_FOLDER.search(path):
+def _maker(folder: str) -> str:
+    """Return who made the package of a toolkit, by its folder: "NVIDIA", if nothing tells another."""
+    if _CONDA_FOLDER.search(f"{folder}/"):
         return "conda"
-    if path.startswith(_DISTRIBUTION_FOLDERS):
+    if _DISTRIBUTION_FOLDER.match(f"{folder}/"):
         return "the distribution"
     return "NVIDIA"
 
 
 def toolkit_parts_facts(situation: Situation) -> Iterator[Fact]:
-    """Yield the command that installs headers and libraries of the toolkit that nvcc belongs to."""
+    """Yield the command that installs headers and libraries of the toolkit that nvcc belongs to.
+
+    It is the fact "toolkit_parts". Without the release of nvcc, that of torch's CUDA is taken.
+    Yield nothing if the maker is not known, for NVIDIA's toolkit on Windows, and if the log tells
+    neither a release nor the folder of an nvcc that would.
+    """
     cuda = situation.value("cuda") or situation.value("torch_cuda")
     maker = situation.value("toolkit_maker")
+    root = situation.value("cuda_root")
     basis = ("nvcc_path", "cuda_home", "cuda", "torch_cuda", "distribution")
     if maker == "conda" or (maker is None and situation.value("conda") is not None):
         command = "conda install -c nvidia cuda-libraries-dev cuda-cudart-dev"
@@ -77,17 +86,20 @@ def toolkit_parts_facts(situation: Situation) -> Iterator[Fact]:
         package = "cuda-libraries-devel" if manager in _DNF_LIKE else "cuda-libraries-dev"
         if cuda:
             command = f"sudo {manager} install {package}-{cuda.replace('.', '-')}"
-        else:
-            reading = f"CUDA=$({situation.value('cuda_root')}/bin/{_READ_RELEASE})"
+        elif root is not None:
+            reading = f"CUDA=$({root}/bin/{_READ_RELEASE})"
             command = f"{reading} && sudo {manager} install {package}-$CUDA"
+        else:
+            return
         yield situation.computed("toolkit_parts", command, *basis)
 
 
 def toolset_facts(facts: Facts, situation: Situation, toolkit: Toolkit | None) -> Iterator[Fact]:
     """Yield the newest toolset of Visual Studio whose compiler a toolkit takes: "14.39".
 
-    Of a toolkit whose bound is not known, nvcc says itself which Visual Studio is the newest: then it
-    is the toolset that all toolkits take of which that is true.
+    If the toolkit or its bound is not known, nvcc may name in the log the year of the newest Visual
+    Studio that it takes. Each toolkit whose newest toolset is of that year could be the one of the
+    log: the fact is the toolset that all of them take. Without such a year, nothing is yielded.
     """
     newest = _newest_toolset(toolkit)
     if newest is not None:
