@@ -29,7 +29,7 @@ class Edition:
 
     version: str
     torch: SpecifierSet  # that it goes with
-    source: str
+    source: str  # where these facts were read, as text for people
     # None or (), in this and the next two fields: as that torch has it.
     python: SpecifierSet | None = None
     arches: tuple[str, ...] = ()

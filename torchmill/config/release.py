@@ -31,7 +31,8 @@ class CudaSupport:
     range: SpecifierSet | None = None  # toolkits it builds with; None: CPU only
     # toolkit version -> facts about the official wheels
     official: Mapping[str, OfficialCuda] = no_entries()
-    pypi: VersionText | None = None  # the toolkit of the wheels on PyPI
+    # The toolkit of the wheels on PyPI; None: there are none, or none with CUDA, or it is not known.
+    pypi: VersionText | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,11 @@ class Release:
 
     package: str
     version: str
-    tag: str
-    torch: str | None  # the torch release that a dependent package goes with
+    tag: str  # of its source's repository: "v1.13.1"
+    torch: str | None  # the torch release that a dependent package goes with; None for torch itself
     pythons: Pythons
     arches: tuple[str, ...]
-    source: str
+    source: str  # where these facts were read, as text for people: "PyPI METADATA: torch==1.5.0"
     cuda: CudaSupport = field(default_factory=CudaSupport)
     proof: ReleaseProof = field(default_factory=ReleaseProof)
     wheel: WheelTraits = field(default_factory=WheelTraits)

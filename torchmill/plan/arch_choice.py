@@ -65,8 +65,9 @@ def check_arch_list(
 ) -> list[ArchTarget]:
     """Return the targets of a list that a toolkit and a release take.
 
-    If `toolkit` is None, it is enough that any toolkit takes each target; if `release` is None, any
-    release. `gpus` are the machine's, for the word "native". Raises ConfigError for a list that
+    If `toolkit` is None, it is enough that each target is taken by any toolkit that the release
+    builds with; if `release` is None, by any release. `gpus` are the machine's, for the word
+    "native". Raises ConfigError for a list that
     cannot be read, ImpossibleBuildError for a list that cannot be built; both name all problems.
     """
     torch = (release or newest_release(facts)).torch_version
@@ -87,6 +88,8 @@ def check_arch_list(
 
 def official_arch_list(facts: Facts, cell: Cell) -> str | None:
     """Return the list of the official build, as far as the cell's toolkit makes code for it.
+
+    Entries for which the package has no kernels are left out, too.
 
     If the official builds have other toolkits than the cell, the list is that of the nearest
     toolkit: the newest that is not newer than the cell's, else the oldest. If an entry with PTX is
@@ -169,8 +172,8 @@ def find_arch_problems(
 ) -> Iterator[str]:
     """Yield the first problem of each target that cannot be built, with the remedy.
 
-    If `toolkit` is None, it is enough that any toolkit takes each target; if `release` is None, any
-    release.
+    If `toolkit` is None, it is enough that each target is taken by any toolkit that the release
+    builds with; if `release` is None, by any release.
     """
     for target in targets:
         able_toolkits = toolkits_with_target(facts, target.name)
@@ -232,9 +235,9 @@ def _explain_toolkit(
 
 
 def _other_name(facts: Facts, target: ArchTarget, toolkit: Toolkit) -> str:
-    """Return the name that a toolkit has for a target's capability, as a clause; "" if it is none.
+    """Return the name that a toolkit has for a target's capability, as a clause.
 
-    NVIDIA gave one capability another number: 10.1 became 11.0.
+    "" if the toolkit has no other name for it. NVIDIA gave one capability another number: 10.1 became 11.0.
     """
     for capability in facts.gpus.capabilities:
         names = (capability.name, capability.renamed)

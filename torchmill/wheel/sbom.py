@@ -1,7 +1,7 @@
 """The SBOMs of a wheel, as CycloneDX 1.6.
 
-One is in the wheel and lists its contents. The other is beside it, and also lists the packages that
-it requires and the tools that it was built with.
+One is in the wheel and lists its contents, and the packages that its METADATA requires. The other is
+beside it, and also lists the tools that the wheel was built with.
 """
 
 import json
@@ -61,8 +61,9 @@ _BUILD_TOOL_KINDS = {statement.TOOLKIT_KIND, statement.INTERPRETER_KIND, stateme
 def compose_sbom(manifest: Mapping[str, Any], metadata: bytes, digests: Mapping[str, str]) -> bytes:
     """Return the SBOM of the wheel that a manifest describes.
 
-    `metadata` is its METADATA, `digests` are the sha256 in its RECORD, by path. The document has no
-    time, and its serial number follows from the wheel's digest.
+    `metadata` is its METADATA, `digests` are the hexadecimal sha256 of its files, by their paths in
+    RECORD. The document has no time, and its serial number follows from the wheel's digest. Without
+    that digest in the manifest, it follows from the document.
     """
     headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
     wheel = _wheel_component(manifest, headers)
@@ -103,7 +104,8 @@ def compose_inner_sbom(
 ) -> bytes:
     """Return the SBOM that a wheel contains, of its contents and not of the tools that built it.
 
-    `digests` are the sha256 of the bundled libraries, by path. The SBOM does not have the digest of
+    It lists the requirements in `metadata`, too, which is the wheel's METADATA. `digests` are the
+    hexadecimal sha256 of the bundled libraries, by path. The SBOM does not have the digest of
     the wheel, because that digest depends on the SBOM. Of the vulnerabilities it has those alone
     that a patch fixes.
     """

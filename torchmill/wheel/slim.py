@@ -207,7 +207,8 @@ def _add_fatbin(
     """Add the parts of a fatbin that stay to the plan; return the moved offset of their end.
 
     The fatbin begins at the offset `moved_start`. It and the returned offset are relative to the
-    image; offsets in the plan are relative to the file.
+    image; offsets in the plan are relative to the file. Raises ValueError for code of an unknown
+    kind.
     """
     unknown_kinds = {piece.kind for piece in fatbin.pieces}.difference(CODE_KINDS.values())
     if unknown_kinds:
@@ -256,9 +257,9 @@ def fatbin_pointers(
 ) -> dict[int, list[int]] | None:
     """Return the old offsets of the words that hold a fatbin's address, by the address.
 
-    `fatbins` are those in each section of fatbins. Returns None if they may not move: if a fatbin
-    has no wrapper, or if anything else than wrappers and symbols for debuggers refers to an address
-    in these sections.
+    `fatbins` are those in each section of fatbins. Returns None if they may not move: if the image
+    is not a 64-bit shared library whose relocations can be read, if a fatbin has no wrapper, or if
+    anything else than wrappers and symbols for debuggers refers to an address in these sections.
     """
     if image.header.kind != elf.SHARED or not image.is_64:
         return None
@@ -309,7 +310,10 @@ def _is_within(address: int, sections: Iterable[Section]) -> bool:
 
 
 def write_library(path: Path, destination: Path, plan: LibraryPlan) -> None:
-    """Write the parts of a library that stay to a new file, `destination`."""
+    """Write the parts of a library that stay to a new file, `destination`; its mode is the usual one.
+
+    `plan` is of `path`, which must not have changed since.
+    """
     elf_cut.write_extents(path, destination, plan.extents, plan.cuts)
     writes = [(plan.cuts.new_offset(offset), content) for offset, content in plan.writes]
     writes += plan.headers

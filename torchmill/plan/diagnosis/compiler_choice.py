@@ -30,7 +30,10 @@ class GccChoice:
 
 
 def parse_distribution(text: str | None) -> LinuxDistribution | None:
-    """Return the distribution that a fact names: "ubuntu 20.04"; None if it is not known."""
+    """Return the distribution in the value of a fact, "ubuntu 20.04"; None without a value.
+
+    Whether the distribution is recorded is not looked up.
+    """
     if not text:
         return None
     name, _, version = text.partition(" ")
@@ -71,7 +74,8 @@ def torch_gcc_bounds(
 ) -> list[SpecifierSet]:
     """Return the bounds of gcc that the rules put on code with a torch release's headers.
 
-    `cuda` is the toolkit that compiles it; None: it is not known.
+    All of them hold at once; there are none if `torch` is None. `cuda` is the toolkit that compiles
+    the code. If it is None, that is not known, and rules on some toolkits alone are left out.
     """
     package = facts.packages.get("torch")
     if torch is None or package is None:
@@ -91,7 +95,7 @@ def torch_gcc_bounds(
 def choose_gcc(
     majors: Sequence[int], distribution: LinuxDistribution | None, *, conda: bool
 ) -> GccChoice | None:
-    """Return the gcc to take of some that fit, the newest first.
+    """Return the gcc to take of some that fit, the newest first; None of none.
 
     One that the distribution's archives have goes first. Where they are known to have none, it is
     conda-forge's; None if that has none either. Where the distribution is not known, it is

@@ -35,8 +35,10 @@ _SESSION = re.compile(r"^(?P<variables>(?:[A-Z]\w*=(?:'[^']*'|\S*) +)+)nox -s SE
 def adapt_commands(text: str, values: Mapping[str, str]) -> str:
     """Return a text whose commands in backticks are those of this machine.
 
-    `values` are the values of facts: "installer", "system" and "shell". What nothing is known of
-    stays as it is.
+    `values` are the values of facts by their names. Without "installer", commands of pip stay as
+    they are; without "system", those of a POSIX shell. "shell" chooses PowerShell on Windows, else
+    it is cmd. Without "suite", the build is not one of torchmill: options of its sessions become
+    variables.
     """
 
     def adapt(match: re.Match[str]) -> str:
@@ -80,7 +82,10 @@ def _without_session(command: str) -> str:
 
 
 def _for_windows(command: str, shell: str) -> str:
-    """Return a command of a POSIX shell as one of cmd, or of PowerShell."""
+    """Return a command of a POSIX shell as one of cmd, or of PowerShell.
+
+    A command with variables or folders that Windows does not have stays as it is.
+    """
     if _POSIX_ONLY.search(command):
         return command
     is_powershell = shell == "PowerShell"
@@ -131,7 +136,10 @@ def _rewrite_step(
     remove: Callable[[str], str],
     separator: str,
 ) -> str:
-    """Return a step with variables set, and folders removed, in the words of another shell."""
+    """Return a step in the words of another shell, if it sets or unsets variables or removes folders.
+
+    Any other step stays as it is. `assign` is given "" for a variable that is unset.
+    """
     unset = _UNSET.match(step)
     if unset:
         return separator.join(assign(name, "") for name in unset["names"].split())

@@ -30,7 +30,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A fact of the log, and a description of the machine that says otherwise."""
+    """Two facts of one name that exclude each other: the one that counts has the better origin."""
 
     counted: Fact
     ignored: Fact
@@ -104,7 +104,10 @@ def contradict(counted: Fact, other: Fact) -> bool:
 
 
 def evidence(facts: Iterable[Fact]) -> Iterator[Fact]:
-    """Yield the observed facts behind some facts, each once, those of the log in its order."""
+    """Yield the observed facts behind some facts, each once.
+
+    Those of the log are first, in its order; the others follow in the order of `facts`.
+    """
     observed: dict[tuple[str, str], Fact] = {}
     for fact in facts:
         for basis in evidence(fact.basis) if fact.basis else (fact,):

@@ -39,7 +39,7 @@ _UNKNOWN_VERSION = "there, of an unknown version"
 
 
 def check_libraries(context: CheckContext) -> Iterator[Finding]:
-    """Yield the findings on the libraries of a build of torch with CUDA."""
+    """Yield the findings on the libraries of a build, which has to be one of torch with CUDA."""
     provisioned = context.plan.cuda.libraries
     if not context.is_off("USE_CUDNN"):
         code_findings = list(check_cudnn_code(context))

@@ -60,7 +60,7 @@ class Scenario:
 
     @property
     def is_usual(self) -> bool:
-        """Tell whether nothing is switched."""
+        """Tell whether nothing is switched; CUDA and the draft's edits are no switches."""
         return not (self.variables or self.nvcc_on_path or self.gpu or self.constant)
 
 
@@ -69,7 +69,11 @@ WITH_CUDA = Scenario(cuda=True)
 
 
 def switch_candidates(*runs: SetupRun) -> list[dict[str, str]]:
-    """Return the variables that may switch something, each with the opposite of its default."""
+    """Return the variables that may switch something, each with the opposite of its default.
+
+    The likeliest are first, and at most `_MOST_SWITCHES` are returned. Variables whose default is
+    no known switch, such as "auto", are left out.
+    """
     variables: dict[str, ReadVariable] = {}
     for run in runs:
         for variable in run.variables:
@@ -109,7 +113,10 @@ def further_scenarios(
 
 
 def paired_scenarios(without: SetupRun, with_cuda: SetupRun) -> list[Scenario]:
-    """Return scenarios with a variable and a GPU, for a setup.py that asks for both."""
+    """Return scenarios with CUDA, a variable and a GPU, for a setup.py that asks for both.
+
+    Each is there without nvcc on PATH and with it.
+    """
     scenarios: list[Scenario] = []
     for variables in switch_candidates(without, with_cuda):
         for nvcc_on_path in (False, True):
