@@ -580,7 +580,7 @@ def diagnose(
 
 @task(argument="build")
 def report(_: Context, build: str | None = None, out: str = "") -> None:
-    """Show how a build used memory and time, and why it failed, as a page or a picture.
+    """Show a build's memory, time and failure as a page or a picture.
 
     For example:
       invoke report torch-2.9.1+cpu-cp312-cp312-manylinux_2_28_x86_64.whl --out reports/

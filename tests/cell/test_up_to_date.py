@@ -403,6 +403,19 @@ def test_a_wheel_or_manifest_that_is_gone_or_edited_is_made_again_and_nothing_el
 
 
 @slow
+def test_an_environment_of_checks_does_not_outlive_an_interrupted_run(built: Sample) -> None:
+    """As after a run that was ended between its checks and the wheel's move into dist/."""
+    packed = cell(built) / "packed" / wheel(built).name
+    dist_files.withdraw_wheel(wheel(built), packed)
+    venv = cell(built) / "verify" / "venv"
+    venv.mkdir(parents=True)
+    done = built.nox("-s", SESSION)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "verifying" not in done.stdout + done.stderr
+    assert (wheel(built).is_file(), venv.parent.exists()) == (True, False)
+
+
+@slow
 def test_a_wheel_whose_tree_is_gone_is_still_known(built: Sample) -> None:
     """Whoever makes room by deleting trees keeps what they were for; and an environment may be a new one."""
     shutil.rmtree(built.home / ".torchmill" / "trees")
@@ -428,16 +441,3 @@ def test_files_of_a_newer_torchmill_are_not_replaced_in_silence(built: Sample) -
         archive.unlink()
     assert [note.partition(" ")[0] for note in notes] == [manifest.name, archive.name]
     assert without_option == []
-
-
-@slow
-def test_an_environment_of_checks_does_not_outlive_an_interrupted_run(built: Sample) -> None:
-    """As after a run that was ended between its checks and the wheel's move into dist/."""
-    packed = cell(built) / "packed" / wheel(built).name
-    dist_files.withdraw_wheel(wheel(built), packed)
-    venv = cell(built) / "verify" / "venv"
-    venv.mkdir(parents=True)
-    done = built.nox("-s", SESSION)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "verifying" not in done.stdout + done.stderr
-    assert (wheel(built).is_file(), venv.parent.exists()) == (True, False)

@@ -440,7 +440,7 @@ def test_a_label_of_its_own_is_of_the_variant_that_the_manifest_tells(shop: Shop
     ("options", "code"),
     [
         ({"tool": ""}, "unknown-tool"),
-        ({"tool": "hatch"}, "unknown-tool"),
+        ({"tool": "rye"}, "unknown-tool"),
         ({"platform": ["linux/riscv64"]}, "unknown-platform"),
         ({"package": ["text"]}, "unknown-package"),
         ({"tag": "v9"}, "unknown-release"),

@@ -167,7 +167,7 @@ def test_a_driver_that_is_too_old_is_only_a_warning(shipped: Facts) -> None:
     driver = finding_on(findings, "GPU driver")
     assert (driver.verdict, driver.state) == ("warning", "450.51.05")
     assert driver.needed == ">=450.80.02, to run it"
-    assert driver.cure == "install driver 450.80.02 or newer"
+    assert driver.cure == "install driver 450.80.02 or newer, but before 590"
     assert driver.other_cures == (
         "`nox -s wheel-3.8-cu110` runs with this driver; nobody is known to have built that",
     )

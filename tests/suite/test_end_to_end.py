@@ -246,7 +246,7 @@ def test_a_failing_compiler_has_the_last_word(sample: Sample) -> None:
     assert "absent/header.h: No such file or directory" in output.rpartition("aborted")[2]
     assert "the whole log:" in output
     assert "to continue where it stopped: nox -s" in output
-    assert "\n  cause: the compiler does not find `absent/header.h`" in output
+    assert "\n  cause: the compiler does not find the header `absent/header.h`" in output
     fix = output.rpartition("to continue")[2].partition("\n  fix:")[2]
     assert "`invoke deps` installs what the release needs" in fix
     assert "Traceback" not in output

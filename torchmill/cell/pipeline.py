@@ -22,7 +22,7 @@ from torchmill.core.errors import HostError, SourceError, UnfinishedBuildError
 from torchmill.core.system_errors import report_unwritable
 from torchmill.host.disk_usage import list_children
 from torchmill.host.environments import Install
-from torchmill.host.measurement import measure_host
+from torchmill.host.measurement import measure_host, with_compiler_fault
 from torchmill.plan.cell_lookup import fetch_command
 from torchmill.plan.crossing import building_host
 from torchmill.plan.doctor import examination
@@ -87,6 +87,7 @@ def _with_measured_host(context: BuildContext) -> BuildContext:
     if context.host.complete:
         return context
     host = measure_host(context.layout.root, gpus=bool(context.cell.build.cuda))
+    host = with_compiler_fault(host)
     return replace(context, host=building_host(context.facts, context.cell.build, host))
 
 

@@ -244,4 +244,5 @@ def survey_machine(facts: Facts, layout: Layout, cells: Sequence[str] = ()) -> H
     """
     only_cpu = bool(cells) and all(map(measurement.is_for_cpu, cells))
     host = measurement.measure_host(layout.root, gpus=not only_cpu)
+    host = measurement.with_compiler_fault(host)
     return survey_host(facts, host, os.environ)

@@ -28,7 +28,7 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         "bisect": "Find the commit that changed behaviour, by builds and a command.",
         "rebuild": "Build a wheel again from its records, and say if it is the same.",
         "diagnose": "Say from its log why a build failed, and what fixes it.",
-        "report": "Show how a build used memory and time, and why it failed, as a page or a picture.",
+        "report": "Show a build's memory, time and failure as a page or a picture.",
     },
     "deliver": {
         "verify": "Check that wheels agree with their manifests, statements and SBOMs.",

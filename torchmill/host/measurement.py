@@ -146,7 +146,6 @@ def measure_host(
         devices = outer.submit(gpu_driver.find_host_gpus, root, run) if gpus else None
         crossings = outer.submit(measure_crossings, environ, root, home, cache, run)
         shims = outer.submit(interpreters.broken_shims, environ, home)
-        fault = outer.submit(compiler_fault, compiler_command(environ), environ)
         without_headers = outer.submit(interpreters.interpreters_without_headers, environ, home)
         host = _measure_basis(environ, root, home, run)
         pythons = interpreters.installed_interpreters(environ, home)
@@ -164,7 +163,7 @@ def measure_host(
         platform=replace(
             host.platform, missing_certificates=certificates.missing_certificates(environ, root)
         ),
-        compilers=replace(host.compilers, by_command=compilers.result(), fault=fault.result()),
+        compilers=replace(host.compilers, by_command=compilers.result()),
         # By now every program has been run, and the ones that failed to answer are known.
         programs=HostPrograms(tool_paths, tool_versions, dict(run.unanswered)),
         # The doctor asks for the installed packages, if its findings depend on them.
@@ -189,6 +188,18 @@ def measure_host(
         ),
         crossings=crossings.result(),
     )
+
+
+def with_compiler_fault(host: Host, environ: Mapping[str, str] = os.environ) -> Host:
+    """Return a measured host that also says why its C++ compiler cannot make an empty program.
+
+    To try takes a fifth of a second, so that only what examines a machine asks for it. A compiler
+    that did not tell its version is not tried: it would be waited for once more.
+    """
+    if host.compilers.default is None:
+        return host
+    fault = compiler_fault(compiler_command(environ), environ)
+    return replace(host, compilers=replace(host.compilers, fault=fault))
 
 
 def _measure_basis(
