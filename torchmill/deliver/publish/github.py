@@ -6,7 +6,7 @@ argument of --to, the wheels of each version of a package go into a release of t
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -136,7 +136,7 @@ class GithubApi:
                 return
         _parse_response(response, path)
 
-    def content(self, path: str) -> Iterator[bytes]:
+    def content(self, path: str) -> Generator[bytes, None, None]:
         """Yield the content of an asset, in parts; the connection is free again at the end.
 
         Raises DeliveryError for a refusal, NetworkError.
