@@ -34,6 +34,7 @@ def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str,
         "XDG_CACHE_HOME": str(home / "cache"),
         "NO_COLOR": "1",
         **PROGRAMS,
+        "TORCHMILL_TRIES": "2",  # the repetition follows at once; more would pause before it
         "TORCHMILL_PROBE": "off",  # no test waits for hosts that are not on this machine
         "MILLGUARD_BOARD": "",  # tests run side by side, and regard no build of another
         **(extra or {}),
