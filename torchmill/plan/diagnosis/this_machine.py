@@ -70,22 +70,22 @@ def named_tools(paths: Iterable[NamedPath]) -> list[NamedPath]:
 
 def named_sites(paths: Iterable[NamedPath]) -> list[str]:
     """Return the folders of installed Python packages that a log names, each once."""
-    sites: dict[str, None] = {}  # an ordered set
-    for path in paths:
-        match = _SITE.match(path.path)
-        if match:
-            sites[match["site"]] = None
-    return list(sites)[:_MOST_PATHS]
+    return _named_folders(paths, _SITE, "site")
 
 
 def named_environments(paths: Iterable[NamedPath]) -> list[str]:
     """Return the folders of environments whose Python a log names, each once."""
-    environments: dict[str, None] = {}  # an ordered set
+    return _named_folders(paths, _ENVIRONMENT, "environment")
+
+
+def _named_folders(paths: Iterable[NamedPath], pattern: re.Pattern[str], group: str) -> list[str]:
+    """Return what a group of a pattern matches in paths, each text once, in the log's order."""
+    folders: dict[str, None] = {}  # an ordered set
     for path in paths:
-        match = _ENVIRONMENT.match(path.path)
+        match = pattern.match(path.path)
         if match:
-            environments[match["environment"]] = None
-    return list(environments)[:_MOST_PATHS]
+            folders[match[group]] = None
+    return list(folders)[:_MOST_PATHS]
 
 
 def machine_facts(
