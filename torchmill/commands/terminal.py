@@ -17,6 +17,7 @@ from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import CommandError, run_in_terminal, stream
 from torchmill.core.programs import has_pip
 from torchmill.core.urls import hide_password
+from torchmill.core.uv_program import uv_command
 from torchmill.plan.doctor.cures import Cures
 from torchmill.plan.family_results import SessionEnd
 
@@ -163,7 +164,7 @@ def _split_step(line: str) -> tuple[list[str], dict[str, str]]:
     program, *arguments = words
     if program == "pip" and not has_pip():
         # Environments that uv makes have no pip, but uv.
-        argv = [sys.executable, "-P", "-m", "uv", "pip"]
+        argv = [*uv_command(), "pip"]
         variables["UV_PYTHON"] = sys.executable
     else:
         argv = _program_argv(program)
